@@ -1,0 +1,52 @@
+# trireme_module(<folder> [TORCH] [DEPENDS <folder>…] [LIBRARIES <target>…])
+#
+# The library trireme_<folder> of all sources below src/<folder>, and the GoogleTest binary <folder>_test of its
+# *_test.cc files, when there are any. TORCH folders share one precompiled header.
+
+set(torch_pch_headers <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/csrc/autograd/autograd.h>)
+
+add_library(torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_link_libraries(torch_pch PRIVATE torch_wheel)
+target_precompile_headers(torch_pch PRIVATE ${torch_pch_headers})
+
+function(trireme_use_torch target)
+  target_link_libraries(${target} PUBLIC torch_wheel)
+  target_precompile_headers(${target} REUSE_FROM torch_pch)
+endfunction()
+
+function(trireme_module folder)
+  cmake_parse_arguments(arg "TORCH" "" "DEPENDS;LIBRARIES" ${ARGN})
+  set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(TRANSFORM arg_DEPENDS PREPEND trireme_)
+
+  set(library trireme_${folder})
+  if(sources)
+    add_library(${library} STATIC ${sources})
+    target_include_directories(${library} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(${library} PUBLIC
+      ${arg_DEPENDS} ${arg_LIBRARIES} nlohmann_json::nlohmann_json Threads::Threads)
+    if(arg_TORCH)
+      trireme_use_torch(${library})
+    endif()
+  else()
+    add_library(${library} INTERFACE)
+    target_link_libraries(${library} INTERFACE ${arg_DEPENDS})
+  endif()
+
+  if(tests)
+    add_executable(${folder}_test ${tests})
+    target_link_libraries(${folder}_test PRIVATE ${library} GTest::gtest_main)
+    target_compile_definitions(${folder}_test PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    if(arg_TORCH)
+      target_link_libraries(${folder}_test PRIVATE torch_wheel)
+      target_precompile_headers(${folder}_test REUSE_FROM torch_pch)
+    else()
+      set_property(GLOBAL APPEND PROPERTY TRIREME_TORCH_FREE_TEST_TARGETS ${folder}_test)
+    endif()
+    set_property(GLOBAL APPEND PROPERTY TRIREME_TEST_TARGETS ${folder}_test)
+  endif()
+endfunction()

@@ -1,0 +1,27 @@
+"""What every Python test may use: the built binary, run with a clean environment."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(os.environ.get("TRIREME_ROOT", pathlib.Path(__file__).resolve().parent.parent))
+BINARY = os.environ.get("TRIREME_BINARY", str(ROOT / "build/release/trireme"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: runs only with ./test --long")
+
+
+@pytest.fixture
+def trireme(tmp_path):
+    """trireme(*arguments, code=0, cwd=tmp_path) runs the binary and checks its exit code."""
+
+    def call(*arguments, code=0, cwd=tmp_path, **options):
+        done = subprocess.run([BINARY, *map(str, arguments)], cwd=cwd, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, **options)
+        assert done.returncode == code, f"exit code {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return call
