@@ -11,7 +11,8 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-add_compile_options(-Wall -Wextra -Werror)
+# Designated initializers leave fields at their defaults on purpose.
+add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(-fpch-preprocess)
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

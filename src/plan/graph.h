@@ -1,0 +1,40 @@
+// What the plan knows of a model: its blocks by name, the values between them, and what they cost.
+//
+// A model is a graph of blocks over values, in an order in which they can run. A unit is the
+// weights that one block owns: what is gathered, released and reduced together. A tied weight
+// belongs to the unit of its owner, and every block that uses it reads that unit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+// Of one sample. Bytes are those of the values' own element type.
+struct BlockCost {
+  double forward_flops = 0;  // of its matrix products; backward counts twice that
+  int64_t output_bytes = 0;  // all outputs together
+  int64_t tape_bytes = 0;    // what a forward that keeps its graph holds beside inputs and outputs
+};
+
+struct GraphBlock {
+  std::string name;
+  std::vector<std::string> inputs, outputs;  // names of values
+  std::vector<int32_t> units;                // whose weights it reads; its own first
+  std::vector<int32_t> tables;               // whose rows it reads
+  BlockCost cost;
+};
+
+struct GraphUnit {
+  std::string name;
+  int64_t whole_bytes = 0, shard_bytes = 0;  // of its weights, all and what this rank owns
+};
+
+struct Graph {
+  std::vector<GraphBlock> blocks;
+  std::vector<GraphUnit> units;
+  std::vector<std::string> tables;
+};
+
+}  // namespace trireme
