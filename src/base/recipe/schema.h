@@ -43,9 +43,9 @@ struct KeySpec {
   std::string_view when = "";     // the key has an effect under this condition only
 
   // With kDerived: what it is derived from, in words, and how, from keys that have values after
-  // defaults are filled in. No function: the value comes by Recipe::set_derived().
+  // defaults are filled in. No function, or no answer: the value comes by Recipe::set_derived().
   std::string_view derived_from = "";
-  Value (*derive)(const Recipe& recipe) = nullptr;
+  std::optional<Value> (*derive)(const Recipe& recipe) = nullptr;
   bool zero_derives = false;  // a 0 in the recipe asks for the derived value too
 };
 
