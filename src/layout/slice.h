@@ -1,9 +1,10 @@
 // Which part of a global tensor somebody holds, in global coordinates.
 //
-// A Box is one rectangle of a tensor: [begin, end) in each dim. A Slice is what one rank holds of a tensor: for each
-// dim a list of ranges, rising and disjoint; its elements are the product of these lists, stored row-major in that
-// order. One rank's slice of a fused weight (q|k|v) has several ranges in dim 0; every other slice has one a dim.
-// Loading on another layout, exporting and resharding are intersections of slices. Any thread; values.
+// A Box is one rectangle of a tensor: [begin, end) in each dim. A Slice is what one rank holds of a
+// tensor: for each dim a list of ranges, rising and disjoint; its elements are the product of these
+// lists, stored row-major in that order. One rank's slice of a fused weight (q|k|v) has several
+// ranges in dim 0; every other slice has one a dim. Loading on another layout, exporting and
+// resharding are intersections of slices. Any thread; values.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace trireme {
 
 using Shape = std::vector<int64_t>;
 
-// Product of the extents, 1 for a scalar. InputError if an extent is negative or the product exceeds int64.
+// Product of the extents, 1 for a scalar. InputError if an extent is negative or the product
+// exceeds int64.
 int64_t numel_of(const Shape& shape);
 std::string to_string(const Shape& shape);  // "[4096, 256]"
 
@@ -45,8 +47,8 @@ struct CopyRun {
   int64_t numel;
 };
 
-// How to fill what `to` holds from what `from` holds: the runs of their intersection, in rising order of `to`.
-// Adjacent runs are merged. Cost: one run for each contiguous stretch.
+// How to fill what `to` holds from what `from` holds: the runs of their intersection, in rising
+// order of `to`. Adjacent runs are merged. Cost: one run for each contiguous stretch.
 std::vector<CopyRun> copy_runs(const Slice& from, const Slice& to);
 
 }  // namespace trireme
