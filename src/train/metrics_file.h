@@ -14,16 +14,18 @@
 //
 // Durability: a line is one write() to the end of the file, so that a killed process leaves whole
 // lines and at most one torn last one; sync() before a checkpoint commits makes them survive the
-// machine. A torn line is left out by the reader and cut on resume.
+// machine. A line that cannot be read is left out by the reader and cut, with a warning unless it
+// is a torn last one, on resume.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "train/append_file.h"
 
 namespace trireme {
 
@@ -35,21 +37,21 @@ struct StepMetrics {
   int64_t step = 0;   // the first is 1
   int64_t units = 0;  // consumed in the steps 1 … step, over all ranks
   double loss = 0, learning_rate = 0, grad_norm = 0, step_seconds = 0, units_per_second = 0;
-  std::optional<double> mfu;  // 0 … 1; left out of the line where no peak is known
+  std::optional<double> mfu = {};  // 0 … 1; left out of the line where no peak is known
   int64_t peak_memory_bytes = 0;
-  NamedValues more;  // the task's own, at the end of the line
+  NamedValues more = {};  // the task's own, at the end of the line
 };
 
 struct EvalMetrics {
   int64_t step = 0, units = 0;
-  std::string split;   // "valid", "test"; empty: there is only one
-  NamedValues values;  // "loss", "bits_per_byte", … or "auc", "gauc", …
+  std::string split = {};   // "valid", "test"; empty: there is only one
+  NamedValues values = {};  // "loss", "bits_per_byte", … or "auc", "gauc", …
   double seconds = 0;
 };
 
 struct SampleText {
   int64_t step = 0;
-  std::string prompt, text;
+  std::string prompt = {}, text = {};
 };
 
 // The writer. One owner, calls from one thread at a time. A write that fails (a full disk) leaves
@@ -62,26 +64,21 @@ class MetricsFile {
   // atomically; kNothing empties the file. A resumed run passes the step of its checkpoint: an
   // evaluation at that very step is kept, and last_evaluation() tells whether there was one.
   MetricsFile(fs::path path, std::string unit, int64_t keep_through_step = kNothing);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
 
   void add(const StepMetrics& step);
   void add(const EvalMetrics& evaluation);
   void add(const SampleText& sample);
-  void sync();  // waits for the disk: call it before a checkpoint commits
+  // Waits for the disk: call it before a checkpoint commits.
+  void sync() { file_.sync(); }
 
   const std::string& unit() const { return unit_; }
   // The step of the newest evaluation in the file, kNothing if there is none.
   int64_t last_evaluation() const { return last_evaluation_; }
 
  private:
-  void append(std::string line);
-
-  fs::path path_;
   std::string unit_;
-  int fd_ = -1;
-  int64_t last_evaluation_ = kNothing;
+  int64_t last_evaluation_ = kNothing;  // set while the file is prepared
+  AppendFile file_;
 };
 
 // A metrics.jsonl as it was read. Lines of an unknown kind are passed over.

@@ -10,8 +10,7 @@
 // Tags: a step's fields under their names in metrics.jsonl; an evaluation's as eval/<name> or
 // eval/<split>/<name>; samples as text under sample/<place among those of its step>.
 //
-// One owner, calls from one thread at a time. An event is one write(), so that a killed process
-// leaves a readable file. Failures throw RunError.
+// One owner, calls from one thread at a time. Failures throw RunError.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "train/append_file.h"
 #include "train/metrics_file.h"
 
 namespace trireme {
@@ -33,25 +33,20 @@ class TensorBoardWriter {
   // the system's.
   TensorBoardWriter(const fs::path& directory, std::string unit,
                     int64_t keep_through_step = MetricsFile::kNothing, WallClock clock = {});
-  ~TensorBoardWriter();
-  TensorBoardWriter(const TensorBoardWriter&) = delete;
-  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
   void add(const StepMetrics& step);
   void add(const EvalMetrics& evaluation);
   void add(const SampleText& sample);
 
-  const fs::path& path() const { return path_; }
+  const fs::path& path() const { return file_.path(); }
 
  private:
   void scalars(int64_t step, const NamedValues& values, const std::string& prefix);
   void write_event(std::string_view fields);
-  void write_record(std::string_view event);
 
-  fs::path path_;
   std::string unit_;
   WallClock clock_;
-  int fd_ = -1;
+  AppendFile file_;
   int64_t sample_step_ = MetricsFile::kNothing, samples_of_step_ = 0;
 };
 
