@@ -73,6 +73,9 @@ struct Schema {
 
   // The row of a key of a recipe ("feature.user.kind" finds "feature.*.kind"). Null: none.
   const KeySpec* find(std::string_view name) const;
+  // The fields of a list of records, and the other way round: the list that a key is a field of.
+  std::vector<const KeySpec*> fields(const KeySpec& records) const;
+  const KeySpec* records_of(const KeySpec& field) const;
 };
 
 // The schema of every recipe that Trireme takes (keys.cc).
