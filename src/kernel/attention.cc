@@ -1,10 +1,13 @@
 #include "kernel/attention.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernel/attention_reference.h"
+#include "kernel/simd/attention.h"
 #include "kernel/tensor_checks.h"
 
 namespace trireme::kernel {
@@ -73,6 +76,145 @@ AttentionShape with_scale(AttentionShape shape) {
   return shape;
 }
 
+void check_fused(const char* op, const at::Tensor& qkv, const at::Tensor& cos,
+                 const at::Tensor& sin) {
+  require_fused(op, "qkv", qkv, qkv);
+  if (!cos.defined()) return;
+  require_fused(op, "cos", cos, qkv);
+  require_fused(op, "sin", sin, qkv);
+}
+
+// What has no gradient.
+struct Context {
+  at::Tensor cos, sin, positions, documents;
+  AttentionShape shape;
+};
+
+// The rows first … first + rows - 1 of qkv.
+template <class T>
+simd::AttentionRows<T> rows_of(const at::Tensor& qkv, const Context& context, int64_t first,
+                               int64_t rows) {
+  const AttentionShape& shape = context.shape;
+  simd::AttentionRows<T> in{.qkv = qkv.const_data_ptr<T>() + first * qkv.size(1),
+                            .rotation = {},
+                            .rows = rows,
+                            .heads = shape.heads,
+                            .kv_heads = shape.kv_heads,
+                            .head_dim = shape.head_dim,
+                            .scale = shape.scale};
+  if (context.cos.defined())
+    in.rotation = {context.cos.const_data_ptr<T>(), context.sin.const_data_ptr<T>(),
+                   context.positions.const_data_ptr<int32_t>() + first, context.cos.size(1)};
+  return in;
+}
+
+// Calls body(first row, rows) for each document.
+template <class Body>
+void for_each_document(const Context& context, Body&& body) {
+  const AttentionShape& shape = context.shape;
+  const int32_t* documents =
+      context.documents.defined() ? context.documents.const_data_ptr<int32_t>() : nullptr;
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t sequence = b * shape.sequence, end = sequence + shape.sequence;
+    for (int64_t first = sequence, next; first < end; first = next) {
+      next = end;
+      if (documents)
+        next = std::upper_bound(documents + first, documents + end, documents[first]) - documents;
+      body(first, next - first);
+    }
+  }
+}
+
+int64_t longest_document(const Context& context) {
+  int64_t longest = 0;
+  for_each_document(context, [&](int64_t, int64_t rows) { longest = std::max(longest, rows); });
+  return longest;
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Attention : torch::autograd::Function<Attention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const Context& context) {
+    const AttentionShape& shape = context.shape;
+    const at::Tensor out = at::empty({qkv.size(0), shape.heads * shape.head_dim}, qkv.options());
+    const at::Tensor lse = at::empty({shape.heads, qkv.size(0)}, qkv.options());
+    dispatch_float_double(qkv, [&]<class T>(T) {
+      const auto loops = simd::attention_loops<T>();
+      const at::Tensor scratch = at::empty(
+          {loops.forward_scratch(longest_document(context), shape.head_dim)}, qkv.options());
+      for_each_document(context, [&](int64_t first, int64_t rows) {
+        loops.forward(
+            rows_of<T>(qkv, context, first, rows), out.mutable_data_ptr<T>() + first * out.size(1),
+            lse.mutable_data_ptr<T>() + first, lse.size(1), scratch.mutable_data_ptr<T>());
+      });
+    });
+    ctx->save_for_backward(
+        {qkv, out, lse, context.cos, context.sin, context.positions, context.documents});
+    ctx->saved_data["shape"] = std::vector<int64_t>{shape.batch, shape.sequence, shape.heads,
+                                                    shape.kv_heads, shape.head_dim};
+    ctx->saved_data["scale"] = shape.scale;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    const at::Tensor d_out = grads[0].contiguous();
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &qkv = saved[0], &out = saved[1], &lse = saved[2];
+    const std::vector<int64_t> sizes = ctx->saved_data["shape"].toIntVector();
+    const Context context{saved[3],
+                          saved[4],
+                          saved[5],
+                          saved[6],
+                          {.batch = sizes[0],
+                           .sequence = sizes[1],
+                           .heads = sizes[2],
+                           .kv_heads = sizes[3],
+                           .head_dim = sizes[4],
+                           .scale = ctx->saved_data["scale"].toDouble()}};
+    const at::Tensor d_qkv = at::empty_like(qkv);
+    dispatch_float_double(qkv, [&]<class T>(T) {
+      const auto loops = simd::attention_loops<T>();
+      const at::Tensor scratch =
+          at::empty({loops.backward_scratch(longest_document(context), context.shape.head_dim)},
+                    qkv.options());
+      for_each_document(context, [&](int64_t first, int64_t rows) {
+        loops.backward(
+            rows_of<T>(qkv, context, first, rows), out.const_data_ptr<T>() + first * out.size(1),
+            lse.const_data_ptr<T>() + first, lse.size(1),
+            d_out.const_data_ptr<T>() + first * out.size(1),
+            d_qkv.mutable_data_ptr<T>() + first * qkv.size(1), scratch.mutable_data_ptr<T>());
+      });
+    });
+    return {d_qkv, at::Tensor()};
+  }
+};
+
+at::Tensor attend_cached(const at::Tensor& qkv, const Context& context, const at::Tensor& lengths,
+                         const KeyValueCache& cache) {
+  const AttentionShape& shape = context.shape;
+  const at::Tensor out = at::empty({qkv.size(0), shape.heads * shape.head_dim}, qkv.options());
+  if (shape.batch == 0 || shape.sequence == 0) return out;
+  const int64_t* length = lengths.const_data_ptr<int64_t>();
+  const int64_t longest = *std::max_element(length, length + shape.batch) + shape.sequence;
+  dispatch_float_double(qkv, [&]<class T>(T) {
+    const auto loops = simd::attention_loops<T>();
+    const at::Tensor scratch =
+        at::empty({loops.forward_scratch(longest, shape.head_dim)}, qkv.options());
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      const int64_t first = b * shape.sequence;
+      loops.forward_cached({rows_of<T>(qkv, context, first, shape.sequence),
+                            cache.keys.mutable_data_ptr<T>() + b * cache.keys.stride(0),
+                            cache.values.mutable_data_ptr<T>() + b * cache.values.stride(0),
+                            cache.keys.size(2), length[b]},
+                           out.mutable_data_ptr<T>() + first * out.size(1),
+                           scratch.mutable_data_ptr<T>());
+    }
+  });
+  return out;
+}
+
 }  // namespace
 
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
@@ -80,18 +222,25 @@ at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cos, const at::Ten
                      const AttentionShape& shape, Mode mode) {
   check_rows("attention", qkv, cos, sin, positions, shape);
   check_documents(documents, shape);
-  (void)mode;
-  return attention_reference(qkv, cos, sin, positions, documents, with_scale(shape));
+  if (mode == Mode::reference)
+    return attention_reference(qkv, cos, sin, positions, documents, with_scale(shape));
+  check_fused("attention", qkv, cos, sin);
+  return Attention::apply(qkv, Context{cos, sin, positions, documents, with_scale(shape)});
 }
 
 at::Tensor attention_cached(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                             const at::Tensor& positions, const at::Tensor& lengths,
                             const KeyValueCache& cache, const AttentionShape& shape, Mode mode) {
-  check_rows("attention_cached", qkv, cos, sin, positions, shape);
+  const char* op = "attention_cached";
+  check_rows(op, qkv, cos, sin, positions, shape);
   check_cache(lengths, cache, shape);
-  require_no_grad("attention_cached", qkv, cache.keys);
-  (void)mode;
-  return attention_cached_reference(qkv, cos, sin, positions, lengths, cache, with_scale(shape));
+  require_no_grad(op, qkv, cache.keys);
+  if (mode == Mode::reference)
+    return attention_cached_reference(qkv, cos, sin, positions, lengths, cache, with_scale(shape));
+  check_fused(op, qkv, cos, sin);
+  require_fused(op, "keys", cache.keys, qkv);
+  require_fused(op, "values", cache.values, qkv);
+  return attend_cached(qkv, {cos, sin, positions, {}, with_scale(shape)}, lengths, cache);
 }
 
 }  // namespace trireme::kernel
