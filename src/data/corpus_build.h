@@ -14,7 +14,7 @@
 //          split without a document, a cache that cannot be written. RunError for what the world
 //          does: a full disk, a file that changes meanwhile. Nothing is ever half-written under the
 //          final name; what a kill leaves behind is removed by the next build in the same cache.
-// Memory:  64 bytes a document, up to 256 MB of text to train a tokenizer on, one document a
+// Memory:  80 bytes a document, up to 256 MB of text to train a tokenizer on, one document a
 // thread. Disk:    twice the tokens while building.
 #pragma once
 

@@ -9,7 +9,10 @@
 // of which the last may be shorter; the label of an input is the token behind it. So each token of
 // the stream is the label of one place in each epoch. The windows of epoch e are taken in the order
 // of Permutation(windows, seed, "data/windows/<part>", e). A short window is filled up with
-// end-of-text tokens that have no label.
+// end-of-text tokens that have no label and count to its last document.
+//
+// With document_attention the end-of-text token of a document has no label either: the first token
+// of a document is predicted from nothing, so it is the one token that is never a label.
 //
 // A blend of parts has a period of P places, in which part k has c_k places in proportion to its
 // weight, spread so that after any number of places each part has had its share to within one
@@ -62,8 +65,8 @@ class TextSamples {
     int64_t labels;   // places with a token behind them: S, or less in a short window
   };
 
-  // The corpus outlives this. InputError: the split is empty, or a part of the train split is
-  // shorter than one sample.
+  // The corpus outlives this and stays where it is. InputError: the split is empty, or a part of
+  // the train split is shorter than one sample.
   TextSamples(const Corpus& corpus, TextSampleOptions options);
 
   // REQUIRES, in the held-out split: index < samples_per_epoch(). In the train split any index
@@ -76,16 +79,20 @@ class TextSamples {
   const TextSampleOptions& options() const { return options_; }
 
  private:
+  struct Part {
+    TokenSpan tokens;
+    std::string order_name, offset_name;  // of random numbers
+  };
   uint64_t windows(uint64_t part) const {
     return windows_before_[part + 1] - windows_before_[part];
   }
+  int32_t token(const Place& place, uint64_t at) const;
 
   const Corpus* corpus_;
   TextSampleOptions options_;
   Blend blend_;
-  std::vector<TokenSpan> streams_;
-  std::vector<std::string> stream_names_;  // of random numbers, "data/windows/<part>"
-  std::vector<uint64_t> windows_before_;   // running sum over parts, from 0
+  std::vector<Part> parts_;
+  std::vector<uint64_t> windows_before_;  // running sum over parts, from 0
 };
 
 }  // namespace trireme

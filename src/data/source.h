@@ -1,13 +1,11 @@
 // Which files an entry of `data.source` stands for.
 //
-//   a file           that file, whatever its name ends in
-//   a folder         the files below it with an ending that texts or code have (is_text_name), also
-//   with
-//                    .gz, .zst or .zstd behind; names that begin with a dot and links to folders
-//                    are left out
-//   a glob           * ? [...] within a name, ** for any number of folders; a folder that matches
-//   is walked python-stdlib    the standard library of the Python of this machine, without its
-//   tests
+// - A file: that file, whatever its name ends in.
+// - A folder: the files below it whose names end as those of text or code do (is_text_name), except
+//   what begins with a dot; links to folders are not followed.
+// - A glob: * ? [...] within a name, ** for any number of folders. What matches is taken whatever
+//   its name ends in; a folder that matches is walked as above.
+// - python-stdlib: the standard library of the Python of this machine, without its tests.
 //
 // Names are put in the order of their bytes, so the list does not depend on the file system. A file
 // that an earlier entry has brought is left out of a later one. Threads: any. Errors: InputError.
@@ -45,6 +43,10 @@ struct SourceListing {
   std::vector<SourceFile> files;
   uint64_t other_kinds = 0, twice = 0;  // found and left out
 };
+
+// A file that the user has named. InputError, beginning with `key`: it is missing or no regular
+// file.
+SourceFile stat_file(const fs::path& path, std::string name, std::string_view key);
 
 // One listing for each entry, in their order. InputError: an entry without any file.
 std::vector<SourceListing> list_sources(std::span<const SourceOptions> entries);
