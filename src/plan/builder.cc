@@ -108,7 +108,7 @@ class Writer {
   }
 
   // `again`: the second run of a recomputed block, which makes only the tape.
-  void forward(int32_t b, int32_t m, bool keeps_tape, bool again = false) {
+  void forward(int32_t b, int32_t m, int32_t wave, bool keeps_tape, bool again = false) {
     const GraphBlock& g = block(b);
     Action action{.kind = ActionKind::forward,
                   .block = b,
@@ -123,6 +123,8 @@ class Writer {
     if (keeps_tape)
       action.writes.push_back(
           slot(at("tape " + g.name, m), SlotKind::tape, g.cost.tape_bytes * samples(m)));
+    if (keeps_tape && g.forward_adds)
+      for (int32_t unit : g.units) action.adds.push_back(gradient(unit, lane_of(m), wave));
     action.flops = g.cost.forward_flops * static_cast<double>(samples(m));
     program.actions.push_back(std::move(action));
   }
@@ -266,6 +268,7 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
   Writer writer(graph, plan);
   const int32_t blocks = writer.blocks();
   for (const auto& wave : writer.waves()) {
+    const int32_t reduced_wave = plan.sharded ? wave.index : -1;
     // The visits of one wave: every block forward, then every block backward. Units are gathered
     // one visit ahead.
     const auto visited = [&](int32_t visit) {
@@ -284,10 +287,10 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
       for (int32_t m = wave.begin; m < wave.end; ++m) {
         if (visit < blocks) {
           writer.pull(b, m);
-          writer.forward(b, m, !recomputed);
+          writer.forward(b, m, reduced_wave, !recomputed);
         } else {
-          if (recomputed) writer.forward(b, m, true, true);
-          writer.backward(b, m, plan.sharded ? wave.index : -1);
+          if (recomputed) writer.forward(b, m, reduced_wave, true, true);
+          writer.backward(b, m, reduced_wave);
           writer.push(b, m);
         }
       }
@@ -315,7 +318,7 @@ StepProgram build_forward(const Graph& graph, const TrainingPlan& plan) {
       if (plan.sharded) writer.gather(next);
       for (int32_t m = wave.begin; m < wave.end; ++m) {
         writer.pull(b, m);
-        writer.forward(b, m, false);
+        writer.forward(b, m, -1, false);
       }
       if (plan.sharded) writer.release_all_but(next);
     }

@@ -24,6 +24,7 @@ struct GraphBlock {
   std::vector<int32_t> units;                // whose weights it reads; its own first
   std::vector<int32_t> tables;               // whose rows it reads
   BlockCost cost;
+  bool forward_adds = false;  // a forward that keeps its graph adds to its units' gradients already
 };
 
 struct GraphUnit {

@@ -19,7 +19,7 @@ Graph decoder(bool with_table) {
   graph.blocks = {{"embedding", {}, {"x0"}, {0}, {}, {0, 64, 0}},
                   {"layer 0", {"x0"}, {"x1"}, {1}, {}, {2000, 64, 640}},
                   {"layer 1", {"x1", "x0"}, {"x2"}, {2}, {}, {2000, 64, 640}},
-                  {"head", {"x2"}, {}, {3, 0}, {}, {5000, 0, 100}}};
+                  {"head", {"x2"}, {}, {3, 0}, {}, {5000, 0, 100}, true}};
   if (with_table) {
     graph.tables = {"users"};
     graph.blocks[1].tables = {0};
