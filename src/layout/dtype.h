@@ -20,10 +20,9 @@ enum class DType : uint8_t {
   boolean
 };
 
-int64_t bytes_of(DType dtype);          // of one element
-std::string_view name_of(DType dtype);  // "fp32", "bf16", "int64": as a recipe and a table say it
-std::string_view safetensors_name(
-    DType dtype);  // "F32", "BF16", "I64": as a safetensors header says it
+int64_t bytes_of(DType dtype);                   // of one element
+std::string_view name_of(DType dtype);           // "fp32", "bf16": as a recipe and a table say it
+std::string_view safetensors_name(DType dtype);  // "F32", "BF16": as a safetensors header says it
 std::optional<DType> parse_dtype(std::string_view name);  // of either spelling
 
 }  // namespace trireme

@@ -1,0 +1,51 @@
+#include "fabric/segments.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace trireme {
+
+SegmentMap::SegmentMap(int64_t whole_numel, std::vector<std::vector<Segment>> by_rank) {
+  auto data = std::make_shared<Data>();
+  data->whole_numel = whole_numel;
+  std::vector<Segment> all;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    int64_t numel = 0;
+    for (const Segment& segment : by_rank[rank]) {
+      TRIREME_CHECK(segment.numel >= 0 && segment.offset >= 0 &&
+                        segment.offset <= whole_numel - segment.numel,
+                    "segments of rank ", rank, ": ", segment.numel, " elements at ", segment.offset,
+                    " leave a buffer of ", whole_numel);
+      numel += segment.numel;
+      if (segment.numel > 0) all.push_back(segment);
+    }
+    data->numel.push_back(numel);
+    data->held_numel += numel;
+  }
+  std::ranges::sort(all, {}, &Segment::offset);
+  for (size_t i = 1; i < all.size(); ++i)
+    TRIREME_CHECK(all[i - 1].offset + all[i - 1].numel <= all[i].offset,
+                  "segments of ranks overlap: ", all[i - 1].numel, " elements at ",
+                  all[i - 1].offset, " and ", all[i].numel, " at ", all[i].offset);
+  data->by_rank = std::move(by_rank);
+  data_ = std::move(data);
+}
+
+SegmentMap SegmentMap::consecutive(const std::vector<int64_t>& counts) {
+  std::vector<std::vector<Segment>> by_rank;
+  int64_t offset = 0;
+  for (int64_t count : counts) {
+    TRIREME_CHECK(count >= 0, "a rank cannot hold ", count, " elements");
+    by_rank.push_back({Segment{offset, count}});
+    offset += count;
+  }
+  return SegmentMap(offset, std::move(by_rank));
+}
+
+bool SegmentMap::operator==(const SegmentMap& other) const {
+  return data_ == other.data_ ||
+         (data_->whole_numel == other.data_->whole_numel && data_->by_rank == other.data_->by_rank);
+}
+
+}  // namespace trireme
