@@ -51,6 +51,9 @@ SourceFile stat_file(const fs::path& path, std::string name, std::string_view ke
 // One listing for each entry, in their order. InputError: an entry without any file.
 std::vector<SourceListing> list_sources(std::span<const SourceOptions> entries);
 
+// What python-stdlib stands for where the library lies in this folder.
+SourceListing list_python_library(const fs::path& folder);
+
 // Whether the ending is one of a text or code file, .gz, .zst and .zstd aside.
 bool is_text_name(std::string_view name);
 // Whether it holds one JSON object a line.
