@@ -69,9 +69,10 @@ CorpusManifest parse_manifest(std::string_view text, std::string_view origin) {
     const json document = json::parse(text);
     TRIREME_CHECK(document.is_object() && document.value("format", "") == kFormat, origin,
                   ": this is no manifest of a corpus");
-    const int version = document.at("version").get<int>();
-    TRIREME_CHECK(version == kVersion, origin, ": the corpus has format version ", version,
-                  ", this build reads ", kVersion, "\nnext: build it again");
+    const json& version = document.at("version");
+    TRIREME_CHECK(version.is_number_integer() && version == kVersion, origin,
+                  ": the corpus has format version ", version.dump(), ", this build reads ",
+                  kVersion, "\nnext: build it again");
     document.at("id").get_to(m.id);
     document.at("held_out").get_to(m.held_out);
     document.at("tokenizer").get_to(m.tokenizer);

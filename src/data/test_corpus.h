@@ -17,6 +17,14 @@
 
 namespace trireme::testing {
 
+// Without waiting for the disk.
+inline void write_quickly(const fs::path& path, std::string_view content) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(content.data(), static_cast<std::streamsize>(content.size()));
+  out.close();
+  TRIREME_ASSERT(out.good());
+}
+
 struct TempDir {
   TempDir() {
     static std::atomic<int> count = 0;
@@ -29,13 +37,10 @@ struct TempDir {
   }
   TempDir(const TempDir&) = delete;
 
-  // Writes a file below, without waiting for the disk, and returns its path.
+  // Writes a file below, and returns its path.
   fs::path file(const fs::path& name, std::string_view content) const {
     make_directories((path / name).parent_path());
-    std::ofstream out(path / name, std::ios::binary);
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.close();
-    TRIREME_ASSERT(out.good());
+    write_quickly(path / name, content);
     return path / name;
   }
 
@@ -93,11 +98,11 @@ inline Corpus write_hand_corpus(const fs::path& directory, const std::vector<Han
   for (const auto& [name, content] :
        {std::pair("tokens.bin", &tokens), std::pair("documents.bin", &records),
         std::pair("token_bytes.bin", &token_bytes)}) {
-    write_file(directory / name, *content);
+    write_quickly(directory / name, *content);
     manifest.stored.push_back({name, content->size(),
                                crc32c(std::as_bytes(std::span(content->data(), content->size())))});
   }
-  write_file(directory / "manifest.json", to_json(manifest));
+  write_quickly(directory / "manifest.json", to_json(manifest));
   return Corpus::open(directory);
 }
 
