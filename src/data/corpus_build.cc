@@ -78,8 +78,10 @@ void remove_leftovers(const fs::path& cache, const std::string& own) {
 }  // namespace
 
 BuildProgress log_build_progress() {
+  using Clock = std::chrono::steady_clock;
   struct Shown {
     std::string stage;
+    Clock::time_point start;
     std::unique_ptr<Progress> line;
   };
   return
@@ -87,10 +89,12 @@ BuildProgress log_build_progress() {
         if (shown->stage != stage) {
           shown->line.reset();
           shown->stage = stage;
-          shown->line = std::make_unique<Progress>(shown->stage);
+          shown->start = Clock::now();
         }
+        // A stage that is over in a moment says nothing.
+        if (Clock::now() - shown->start < std::chrono::milliseconds(500)) return;
+        if (!shown->line) shown->line = std::make_unique<Progress>(shown->stage);
         shown->line->show(done, total);
-        if (done == total) shown->line.reset(), shown->stage.clear();
       };
 }
 

@@ -157,7 +157,7 @@ class Builder {
   // Fills documents_, in the order of files and lines.
   void scan() {
     std::mutex mutex;  // guards documents_ and manifest_
-    read("reading documents", all_files(), [&](const Chunk& chunk, const InputFile& input) {
+    read("reading documents, bytes", all_files(), [&](const Chunk& chunk, const InputFile& input) {
       std::vector<BuildDocument> found;
       uint64_t binary = 0, encoding = 0, empty = 0;
       for_each_document(chunk, input, [&](const Document& document) {
@@ -198,25 +198,31 @@ class Builder {
     return result;
   }
 
-  // Held out is what hashes below a threshold. In a small corpus the threshold moves as far as it
-  // takes to have documents on both sides.
+  // Held out is what hashes below a threshold, the share itself: documents that are added later
+  // move none to the other side. In a small corpus chance may give far too few or too many, even
+  // none; there the threshold moves until a tenth more or less than asked for is held out.
+  uint64_t held_out_threshold() const {
+    if (options_.held_out == 0) return 0;
+    std::vector<uint64_t> hashes;
+    for (const BuildDocument& document : documents_) hashes.push_back(document.split_hash);
+    std::ranges::sort(hashes);
+    hashes.erase(std::ranges::unique(hashes).begin(), hashes.end());
+    TRIREME_CHECK(hashes.size() > 1, "data.held_out: nothing can be held out of a corpus with one ",
+                  "document (", documents_.size(), " copies of it)",
+                  "\nnext: set data.held_out = 0, or cut the text into several documents");
+    const auto threshold = static_cast<uint64_t>(options_.held_out * 0x1p64);
+    const double expected = options_.held_out * static_cast<double>(hashes.size());
+    const auto last = hashes.size() - 1;
+    const auto fewest = std::clamp(static_cast<size_t>(expected * 0.9), size_t{1}, last);
+    const auto most = std::clamp(static_cast<size_t>(expected * 1.1) + 1, size_t{1}, last);
+    return std::clamp(threshold, hashes[fewest - 1] + 1, hashes[most]);
+  }
+
   void split() {
-    if (options_.held_out > 0) {
-      uint64_t lowest = UINT64_MAX, highest = 0;
-      for (const BuildDocument& document : documents_) {
-        lowest = std::min(lowest, document.split_hash);
-        highest = std::max(highest, document.split_hash);
-      }
-      TRIREME_CHECK(lowest != highest,
-                    "data.held_out: nothing can be held out of a corpus with one ", "document (",
-                    documents_.size(), " copies of it)",
-                    "\nnext: set data.held_out = 0, or cut the text into several documents");
-      const auto threshold = static_cast<uint64_t>(options_.held_out * 0x1p64);
-      held_out_below_ = std::min(std::max(threshold, lowest + 1), highest);
-    }
+    const uint64_t threshold = held_out_threshold();
     std::vector<uint64_t> train(1 + inputs_.part_of_source.back(), 0);
     for (BuildDocument& document : documents_) {
-      if (document.split_hash >= held_out_below_) {
+      if (document.split_hash >= threshold) {
         ++train[inputs_.part_of_file(document.file)];
         continue;
       }
@@ -246,7 +252,7 @@ class Builder {
     std::vector<uint64_t> files;
     for (const uint64_t d : chosen)
       if (files.empty() || files.back() != documents_[d].file) files.push_back(documents_[d].file);
-    read("collecting text for the tokenizer", files,
+    read("collecting text for the tokenizer, bytes", files,
          [&](const Chunk& chunk, const InputFile& input) {
            for_each_known(chunk, input, [&](std::string_view text, uint64_t d) {
              const auto at = std::ranges::lower_bound(chosen, d);
@@ -260,7 +266,7 @@ class Builder {
     training.threads = options_.threads;
     if (progress_)
       training.progress = [&](uint64_t done, uint64_t total) {
-        progress_("training the tokenizer", done, total);
+        progress_("training the tokenizer, merges", done, total);
       };
     tokenizer_ = train_bpe(views, training);
     manifest_.tokenizer = "byte-level BPE, trained on the train split";
@@ -306,7 +312,7 @@ class Builder {
   void encode_as() {
     AtomicFile spill(partial_.path / "spill.bin");
     std::atomic<uint64_t> spilled = 0;  // ids
-    read("encoding", all_files(), [&](const Chunk& chunk, const InputFile& input) {
+    read("encoding, bytes", all_files(), [&](const Chunk& chunk, const InputFile& input) {
       std::vector<int32_t> ids;
       std::vector<uint64_t> encoded;  // documents, whose ids lie one behind the other
       for_each_known(chunk, input, [&](std::string_view text, uint64_t d) {
@@ -412,7 +418,6 @@ class Builder {
   PartialDirectory partial_;
   CorpusManifest manifest_;
   std::vector<BuildDocument> documents_;
-  uint64_t held_out_below_ = 0;
 };
 
 }  // namespace

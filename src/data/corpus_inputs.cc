@@ -82,7 +82,7 @@ void hash_inputs(const CorpusOptions& options, CorpusInputs& inputs,
     inputs.hashes[i] = std::move(hash.xxh128);
     if (!progress) return;
     const std::lock_guard lock(mutex);
-    progress("hashing files", done += hash.bytes, inputs.bytes);
+    progress("hashing files, bytes", done += hash.bytes, inputs.bytes);
   });
 }
 
