@@ -27,6 +27,7 @@ struct Verb {
 std::span<const Verb> verbs();
 
 Run declare_completion(CLI::App& app);
+Run declare_data(CLI::App& app);
 Run declare_explain(CLI::App& app);
 Run declare_help(CLI::App& app);
 Run declare_version(CLI::App& app);
