@@ -14,6 +14,7 @@ std::span<const Verb> verbs() {
   static constexpr Verb all[] = {
       {"data", "prepare a corpus of text, and look into it", declare_data},
       {"explain", "show every value of a recipe and where it came from", declare_explain},
+      {"tokenizer", "train a tokenizer, encode and decode", declare_tokenizer},
       {"version", "print the versions of Trireme and of what it stands on", declare_version},
       {"help", "explain a verb, a section of recipes or one key", declare_help},
       {"completion", "print a script that lets a shell complete commands", declare_completion},

@@ -89,10 +89,13 @@ class StreamDecoder {
   std::string finish();          // the rest, whole characters or not; then as new
 
  private:
+  std::string settle();
+
   const Tokenizer& tokenizer_;
   bool skip_special_;
-  std::vector<int32_t> ids_;  // the last ids: those that text was given for, then those held back
-  size_t given_ = 0;          // how many of them are the former
+  std::vector<int32_t> ids_;  // the first ids, up to the one that gave text, then those held back
+  size_t begun_ = 0;          // how many of them are the former; 0: none gave text yet
+  size_t given_ = 0;          // bytes of the former's text
   std::string held_;          // byte-level: bytes of an incomplete character
 };
 
