@@ -47,7 +47,9 @@ std::string seconds_text(nanoseconds time) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+// Not named `quoted`: for a std::string, that would be std::quoted, which leaves control
+// characters.
+std::string json_text(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -61,13 +63,14 @@ std::string times_text(const BucketTimes& times, const std::string& indent) {
 
 std::string attempt_text(const Attempt& attempt, size_t number) {
   const std::string indent(6, ' ');
-  return concat(
-      "    {\n", indent, "\"number\": ", number, ",\n", indent,
-      "\"started\": ", quoted(attempt.started), ",\n", indent, "\"ended\": ", quoted(attempt.ended),
-      ",\n", indent, "\"outcome\": ", quoted(outcome_name(attempt.outcome)), ",\n", indent,
-      "\"message\": ", quoted(attempt.message), ",\n", indent,
-      "\"resumed_after_step\": ", attempt.resumed_after, ",\n", indent,
-      "\"last_step\": ", attempt.last_step, ",\n", times_text(attempt.buckets, indent), "\n    }");
+  return concat("    {\n", indent, "\"number\": ", number, ",\n", indent,
+                "\"started\": ", json_text(attempt.started), ",\n", indent,
+                "\"ended\": ", json_text(attempt.ended), ",\n", indent,
+                "\"outcome\": ", json_text(outcome_name(attempt.outcome)), ",\n", indent,
+                "\"message\": ", json_text(attempt.message), ",\n", indent,
+                "\"resumed_after_step\": ", attempt.resumed_after, ",\n", indent,
+                "\"last_step\": ", attempt.last_step, ",\n", times_text(attempt.buckets, indent),
+                "\n    }");
 }
 
 std::string ledger_text(const LedgerRecord& record) {

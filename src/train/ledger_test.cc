@@ -166,6 +166,15 @@ TEST(Ledger, ItsFileIsWhatTheContractSays) {
 )");
 }
 
+TEST(Ledger, AnyMessageIsKept) {
+  const TestDirectory dir;
+  FakeTime time;
+  Ledger(dir / "ledger.json", 0, time.options())
+      .finish(Outcome::failed, "a \\ \"b\"\n\x01\x1b \xff\xc3 \xc3\xa9");
+  EXPECT_EQ(read_ledger(dir / "ledger.json").attempts.at(0).message,
+            "a \\ \"b\"\n\x01\x1b \xef\xbf\xbd\xef\xbf\xbd \xc3\xa9");
+}
+
 TEST(Ledger, AnAttemptThatWasKilledIsUnknownAndItsRepeatedStepsCount) {
   const TestDirectory dir;
   FakeTime time;

@@ -40,13 +40,15 @@ struct Incident {
 };
 
 struct ReportFacts {
-  std::string title;             // "code-nano"
-  std::string task;              // "pretrain"
-  std::string subtitle;          // one sentence for a stranger; may be empty
-  std::string unit = "samples";  // what a step consumes, in the plural, as in metrics.jsonl
-  std::string loss_unit;         // of the loss's axis: "nats per …"; may be empty
+  std::string title;              // "code-nano"
+  std::string task;               // "pretrain"
+  std::string subtitle;           // one sentence for a stranger; may be empty
+  std::string unit = "samples";   // what a step consumes, in the plural, as in metrics.jsonl
+  std::string loss_unit;          // of the loss's axis: "nats per …"; may be empty
+  std::string loss_key = "loss";  // the evaluation field that is comparable with the training loss
 
-  // The first one is the headline; each gets a curve, except "loss", which joins the training loss.
+  // The first one is the headline; each gets a curve; that of loss_key joins the
+  // training loss.
   std::vector<HeldOutMetric> held_out;
   std::vector<Headline> headline;  // further figures, after those that the files give
   std::string mfu_convention;      // "causal attention counted, of 185 GFLOP/s (sgemm, measured)"
