@@ -35,9 +35,10 @@ class Checkpoint {
   // it.
   static Checkpoint open(Storage& storage, const fs::path& directory);
 
-  // A directory of Hugging Face's (model.safetensors, or shards and their index) or one safetensors
-  // file, as a checkpoint of weights. Such files carry no checksums, and none are checked.
-  static Checkpoint open_hugging_face(Storage& storage, const fs::path& path);
+  // Files that something else wrote, as this manifest says, which is trusted. Without checksums
+  // none are checked.
+  static Checkpoint of_manifest(Storage& storage, const fs::path& directory, Manifest manifest,
+                                bool checksummed);
 
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -47,7 +48,7 @@ class Checkpoint {
   const std::vector<TensorRecord>& tensors() const;  // by name
   const std::vector<FileRecord>& files() const;      // by name
   const TensorRecord* find(std::string_view name) const;
-  bool checksummed() const;  // false: Hugging Face's
+  bool checksummed() const;  // false: Hugging Face's files (hugging_face.h)
 
   // Fills `out` with the elements of `slice`, row-major, as `dtype`: the stored type, or any of
   // fp64, fp32, bf16, fp16 when the stored one is of these (rounded to nearest even, once).
@@ -70,10 +71,5 @@ class Checkpoint {
   explicit Checkpoint(std::unique_ptr<Open> open);
   std::unique_ptr<Open> open_;
 };
-
-// Whatever the user means by `path`: a checkpoint, a run or a directory of checkpoints (the newest
-// committed one), a Hugging Face directory, a safetensors file. InputError says what was looked
-// for.
-Checkpoint open_tensors(Storage& storage, const fs::path& path);
 
 }  // namespace trireme

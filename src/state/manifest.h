@@ -33,7 +33,7 @@ struct ChunkRecord {
 
 struct TensorRecord {
   std::string name;
-  std::string kind;  // "weight", "moment", …
+  std::string kind;  // "weight", "moment", …: [a-z_]+
   DType dtype = DType::float32;
   Shape shape;
   std::vector<ChunkRecord> chunks;
@@ -64,11 +64,18 @@ struct CheckpointInfo {
   std::map<std::string, std::string> extra;     // small state of the caller's
 };
 
-struct Manifest {
-  CheckpointInfo info;
+bool valid_kind(std::string_view kind);  // [a-z_]+
+
+// What was written: by one rank, or by all.
+struct Records {
   int64_t block_bytes = 0;
-  std::vector<FileRecord> files;      // by name
-  std::vector<TensorRecord> tensors;  // by name
+  std::vector<FileRecord> files;
+  std::vector<TensorRecord> tensors;
+};
+
+// Both lists sorted by name.
+struct Manifest : Records {
+  CheckpointInfo info;
 
   const TensorRecord* find(std::string_view name) const;
   const FileRecord* find_file(std::string_view name) const;
@@ -84,5 +91,12 @@ Manifest parse_manifest(std::string_view text, const std::string& path);
 
 // The reason why the invariants do not hold, or "".
 std::string problem_of(const Manifest& manifest);
+
+// The reason why `slice` is no slice of a tensor of `shape`, or "".
+std::string slice_problem(const Slice& slice, const Shape& shape);
+
+// Records as text and back, to send them from rank to rank. InternalError if it is not such text.
+std::string serialize_records(const Records& records);
+Records parse_records(std::string_view text);
 
 }  // namespace trireme

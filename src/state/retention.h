@@ -60,6 +60,9 @@ struct RetentionPolicy {
 std::vector<fs::path> prune_checkpoints(Storage& storage, const fs::path& checkpoints,
                                         const RetentionPolicy& policy, bool dry_run = false);
 
+// Removes older saves of a step that was saved again. commit_checkpoint() calls it.
+void remove_superseded(Storage& storage, const fs::path& checkpoints, const CheckpointName& by);
+
 // Removes what crashed saves and removals left behind, and returns the paths. REQUIRES: the caller
 // holds the run's lock. A directory with a name of ours that holds what we never write stays.
 std::vector<fs::path> remove_leftovers(Storage& storage, const fs::path& checkpoints);

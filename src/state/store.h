@@ -3,7 +3,7 @@
 //   rank 0:     PendingCheckpoint pending = begin_checkpoint(storage, run / "checkpoints", step);
 //   each rank:  RankWriter writer(storage, pending.partial, rank, ranks);
 //               writer.add({.name = …, .kind = "weight", …, .slice = mine, .data = bytes});  // …
-//               RankPart part = writer.finish();        // writes, checksums, syncs
+//               Records part = writer.finish();         // writes, checksums, syncs
 //   rank 0:     commit_checkpoint(storage, pending, parts_of_all_ranks, info, attachments);
 //   or:         abandon_checkpoint(storage, pending);   // when any rank failed
 //
@@ -11,7 +11,7 @@
 // renames the directory: before the rename nothing is readable, after it everything is durable.
 // When the step is committed already, the new one takes a suffix (`step-00000100-2`) and the old
 // one is removed after the commit. A replicated tensor is added by one rank: the caller decides by
-// ownership. Between processes, the partial path and the parts (serialize_part) travel as text.
+// ownership. Between processes, the partial path and the parts (serialize_records) travel as text.
 //
 // Fenced by O_EXCL: a stale writer's file makes the save fail, it is never mixed in. Memory: a
 // block. Threads: one per RankWriter; each of the four functions is called by one thread. Errors:
@@ -64,16 +64,6 @@ struct TensorChunk {
   std::function<void(int64_t first_byte, std::span<std::byte> out)> produce = {};
 };
 
-// What one rank wrote.
-struct RankPart {
-  int64_t block_bytes = 0;
-  std::vector<FileRecord> files;
-  std::vector<TensorRecord> tensors;  // with this rank's chunks
-};
-
-std::string serialize_part(const RankPart& part);
-RankPart parse_part(std::string_view text);  // InternalError if it is not what serialize_part gave
-
 class RankWriter {
  public:
   RankWriter(Storage& storage, fs::path partial, int rank, int ranks,
@@ -84,10 +74,10 @@ class RankWriter {
   void add(TensorChunk chunk);
 
   // Writes the files of this rank, each with its checksums, and syncs them. Once.
-  RankPart finish();
+  Records finish();
 
  private:
-  void write_file(const std::string& kind, std::vector<TensorChunk*> chunks, RankPart& part);
+  void write_file(const std::string& kind, std::vector<TensorChunk*> chunks, Records& part);
 
   Storage& storage_;
   fs::path partial_;
@@ -102,7 +92,7 @@ using Attachments = std::map<std::string, std::string>;
 // Checks that the parts cover every tensor exactly once (InternalError naming it if not), writes
 // attachments and manifest, and commits. Afterwards `latest` names it. Returns its path.
 fs::path commit_checkpoint(Storage& storage, const PendingCheckpoint& pending,
-                           std::vector<RankPart> parts, const CheckpointInfo& info,
+                           std::vector<Records> parts, const CheckpointInfo& info,
                            const Attachments& attachments);
 
 // Gives the space of a failed save back. Throws nothing: what cannot be removed now is removed at
