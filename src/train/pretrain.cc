@@ -1,0 +1,180 @@
+// The task `pretrain`: next-token prediction on packed text.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/samples.h"
+#include "data/text_recipe.h"
+#include "data/tokenizer/tokenizer.h"
+#include "fabric/communicator.h"
+#include "infer/generator.h"
+#include "model/language_model.h"
+#include "train/task.h"
+#include "train/text_batch.h"
+
+// Shapes: B samples, S tokens a sample, T = B * S.
+
+namespace trireme {
+namespace {
+
+// Bits per byte = total nats / (ln 2 * bytes of the text that the labels stand for).
+class TextEvaluation final : public Evaluation {
+ public:
+  void add(const std::vector<Batch>& batches, const StepResult& result) override {
+    const WeightedSum& loss = result.losses.at("loss");
+    nats_ += loss.sum;
+    tokens_ += loss.weight;
+    for (const Batch& batch : batches)
+      bytes_ += static_cast<double>(batch.at("label_bytes").item<int64_t>());
+  }
+
+  NamedValues finish(Communicator& data_ranks) override {
+    double sums[] = {nats_, tokens_, bytes_};
+    data_ranks.all_reduce_sum(sums);
+    const double loss = sums[0] / sums[1];
+    return {{"loss", loss},
+            {"bits_per_byte", sums[0] / (std::numbers::ln2 * sums[2])},
+            {"perplexity", std::exp(loss)}};
+  }
+
+ private:
+  double nats_ = 0, tokens_ = 0, bytes_ = 0;
+};
+
+class Pretrain final : public Task {
+ public:
+  explicit Pretrain(const Recipe& recipe)
+      : corpus_(open_or_build(corpus_options(recipe), log_build_progress())),
+        tokenizer_(Tokenizer::load(corpus_.tokenizer_path())),
+        dtype_(recipe.text("precision.compute") == "fp64" ? at::kDouble : at::kFloat),
+        sequence_(recipe.integer("data.sequence")),
+        seed_(static_cast<uint64_t>(recipe.integer("run.seed"))),
+        train_(corpus_, sample_options(recipe, Split::train)),
+        family_(make_language_model(recipe, corpus_.vocab())),
+        model_(family_->build(dtype_, sequence_)),
+        sample_texts_(recipe.integer("eval.samples")) {
+    if (recipe.number("data.held_out") > 0) {
+      held_out_.emplace(corpus_, sample_options(recipe, Split::held_out));
+      held_out_samples_ = held_out_->samples_per_epoch();
+      if (const int64_t most = recipe.integer("eval.max_samples"); most > 0)
+        held_out_samples_ = std::min<uint64_t>(held_out_samples_, static_cast<uint64_t>(most));
+    }
+    if (sample_texts_ > 0) {
+      sample_tokens_ = recipe.integer("eval.sample_tokens");
+      prompts_ = recipe.texts("eval.prompts");
+    }
+    words_ = {
+        .unit = "tokens",
+        .loss_unit = "nats per token",
+        .subtitle = concat("A language model of ",
+                           format_count(static_cast<uint64_t>(model_.parameter_count())),
+                           " parameters, trained to continue text."),
+        .mfu_convention =
+            "6 FLOPs a matmul parameter and token, causal attention counted by its half",
+        .held_out = {
+            {"bits_per_byte", "bits per byte"}, {"loss", "loss"}, {"perplexity", "perplexity"}}};
+    for (const auto& [name, value] : family_->summary()) words_.model.push_back({name, value});
+    words_.model.push_back(
+        {"parameters", format_count(static_cast<uint64_t>(model_.parameter_count()))});
+    words_.model.push_back({"training samples", concat(format_count(train_.samples_per_epoch()),
+                                                       " of ", sequence_, " tokens an epoch")});
+    words_.model.push_back({"held-out samples", format_count(held_out_samples_)});
+  }
+
+  const Model& model() const override { return model_; }
+  at::ScalarType dtype() const override { return dtype_; }
+  const TaskWords& words() const override { return words_; }
+  int64_t units_per_sample() const override { return sequence_; }
+  double training_flops_per_sample() const override {
+    return family_->training_flops_per_token(sequence_) * static_cast<double>(sequence_);
+  }
+
+  uint64_t samples_per_epoch() const override { return train_.samples_per_epoch(); }
+  Batch train_batch(uint64_t first, int64_t count) const override {
+    return text_batch(train_, ~uint64_t{0}, first, count);
+  }
+  double weight_of(const Batch& batch) const override {
+    return static_cast<double>(batch.at("valid").item<int64_t>());
+  }
+
+  uint64_t held_out_samples() const override { return held_out_samples_; }
+  Batch held_out_batch(uint64_t first, int64_t count) const override {
+    return text_batch(*held_out_, held_out_samples_, first, count);
+  }
+  Want evaluation_wants() const override { return Want::loss; }
+  std::unique_ptr<Evaluation> begin_evaluation() const override {
+    return std::make_unique<TextEvaluation>();
+  }
+
+  std::vector<SampleText> write_samples(RunningModel running) const override;
+  Attachments attachments() const override;
+
+ private:
+  Corpus corpus_;
+  Tokenizer tokenizer_;
+  at::ScalarType dtype_;
+  int64_t sequence_;
+  uint64_t seed_;
+  TextSamples train_;
+  std::optional<TextSamples> held_out_;
+  uint64_t held_out_samples_ = 0;
+  std::unique_ptr<LanguageModel> family_;
+  Model model_;
+  int64_t sample_texts_, sample_tokens_ = 0;
+  std::vector<std::string> prompts_;
+  TaskWords words_;
+};
+
+// Prompts of the recipe in turn; without any, a text begins as a document does: after an end of
+// text.
+std::vector<SampleText> Pretrain::write_samples(RunningModel running) const {
+  std::vector<SampleText> texts;
+  if (sample_texts_ == 0) return texts;
+  std::vector<std::vector<int32_t>> prompts;
+  size_t longest = 1;
+  for (const std::string& prompt : prompts_) {
+    prompts.push_back(tokenizer_.encode(prompt));
+    longest = std::max(longest, prompts.back().size());
+  }
+  const auto capacity = static_cast<int64_t>(longest) + sample_tokens_;
+  // Positions beyond the trained ones need rotary tables of their own length.
+  const Model longer = family_->build(dtype_, std::max(capacity, sequence_));
+  Generator generator(*family_, longer, running.parameters, running.lanes, running.groups,
+                      running.mode, capacity);
+  const GenerationOptions options{.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = seed_},
+                                  .max_tokens = sample_tokens_,
+                                  .end_token = corpus_.end_of_text()};
+  for (int64_t i = 0; i < sample_texts_; ++i) {
+    const bool given =
+        !prompts.empty() && !prompts[static_cast<size_t>(i) % prompts.size()].empty();
+    const auto which = given ? static_cast<size_t>(i) % prompts.size() : 0;
+    const std::vector<int32_t> begin =
+        given ? prompts[which] : std::vector<int32_t>{corpus_.end_of_text()};
+    const auto ids = generator.generate(begin, options, static_cast<uint64_t>(i));
+    texts.push_back({0, given ? prompts_[which] : "", tokenizer_.decode(ids)});
+  }
+  return texts;
+}
+
+Attachments Pretrain::attachments() const {
+  nlohmann::json config = family_->config();
+  config["bos_token_id"] = config["eos_token_id"] = corpus_.end_of_text();
+  config["torch_dtype"] = dtype_ == at::kDouble ? "float64" : "float32";
+  const nlohmann::json tokenizer_config = {
+      {"tokenizer_class", "PreTrainedTokenizerFast"},
+      {"eos_token", std::string(tokenizer_.token_of(corpus_.end_of_text()))},
+      {"model_max_length", family_->max_positions()}};
+  return {{"config.json", config.dump(2) + "\n"},
+          {"tokenizer.json", tokenizer_.to_json()},
+          {"tokenizer_config.json", tokenizer_config.dump(2) + "\n"}};
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_pretrain_task(const Recipe& recipe) {
+  return std::make_unique<Pretrain>(recipe);
+}
+
+}  // namespace trireme

@@ -1,0 +1,104 @@
+#include "train/train.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "fabric/thread_fabric.h"
+#include "state/retention.h"
+#include "train/trainer.h"
+
+namespace trireme {
+namespace {
+
+Mesh mesh_from(const Recipe& recipe) {
+  return Mesh(AxisSizes{.replica = static_cast<int>(recipe.integer("layout.replica")),
+                        .shard = static_cast<int>(recipe.integer("layout.shard"))});
+}
+
+// Epochs become steps once the data says how long an epoch is; a part of a step counts as one.
+void derive_steps(Recipe& recipe, const Task& task) {
+  if (!recipe.has("run.epochs")) return;
+  const double samples =
+      recipe.number("run.epochs") * static_cast<double>(task.samples_per_epoch());
+  const double steps = std::ceil(samples / static_cast<double>(recipe.integer("batch.size")));
+  recipe.set_derived("run.steps", std::max<int64_t>(1, static_cast<int64_t>(steps)));
+}
+
+void print_program(const Job& job) {
+  const StepProgram program = training_program(job, training_graph(job));
+  const Peak peak = peak_of(program);
+  std::printf("%s\n", to_text(program).c_str());
+  std::printf("layout          %s, %d lanes a rank\n", to_string(job.mesh).c_str(), job.lanes);
+  std::printf("parameters      %s\n",
+              format_count(static_cast<uint64_t>(job.task->model().parameter_count())).c_str());
+  std::printf("actions         %zu a rank and step\n", program.actions.size());
+  std::printf("FLOPs           %.4g a rank and step, recomputation included\n", flops_of(program));
+  std::printf("resident        %s a rank: weights and moments\n",
+              format_bytes(static_cast<uint64_t>(program.resident_bytes)).c_str());
+  std::printf("predicted peak  %s a rank%s%s\n",
+              format_bytes(static_cast<uint64_t>(peak.bytes)).c_str(),
+              peak.action < 0 ? "" : ", at ",
+              peak.action < 0 ? "" : describe(program, peak.action).c_str());
+}
+
+}  // namespace
+
+bool train(Recipe recipe, const TrainOptions& options) {
+  at::set_num_threads(1);
+  const Mesh mesh = mesh_from(recipe);
+  std::optional<RunDirectory> directory;
+  if (!options.dry_run) {
+    directory.emplace(RunDirectory::open(recipe, options.resume));
+    log_info(concat("run directory ", directory->path().string()));
+    if (options.resume) directory->check_against_frozen(recipe);
+    make_directories(directory->path() / "log");
+    log_to_file(directory->path() / "log" / "rank-0.txt");
+  }
+
+  Job job{.recipe = std::move(recipe), .mesh = mesh};
+  job.task = make_task(job.recipe);
+  derive_steps(job.recipe, *job.task);
+  job.lanes = std::max(1, static_cast<int>(job.recipe.integer("run.threads")) / mesh.ranks());
+  job.allocator = options.allocator;
+  job.signal = options.signal;
+  job.process_start = options.process_start;
+  if (options.dry_run) {
+    print_program(job);
+    return false;
+  }
+
+  PosixStorage storage;
+  remove_leftovers(storage, directory->checkpoints());
+  directory->freeze(job.recipe);
+  Ending ending = Ending::finished;
+  ReportFacts facts;
+  run_ranks(mesh.ranks(), [&](Fabric& fabric) {
+    const bool first = fabric.rank() == 0;
+    Trainer trainer(job, fabric, first ? &*directory : nullptr, directory->checkpoints());
+    trainer.prepare(options.resume);
+    try {
+      const Ending mine = trainer.run();
+      if (!first) return;
+      ending = mine;
+      facts = trainer.facts();
+      trainer.ledger()->finish(mine == Ending::finished ? Outcome::finished : Outcome::stopped,
+                               mine == Ending::finished ? "" : "a signal asked for it");
+    } catch (const Error& error) {
+      if (first) {
+        trainer.ledger()->finish(Outcome::failed, error.what());
+        write_report(directory->path(), trainer.facts());
+      }
+      throw;
+    }
+  });
+  write_report(directory->path(), facts);
+  std::fputs(summary_text(directory->path(), facts).c_str(), stdout);
+  return ending == Ending::stopped;
+}
+
+}  // namespace trireme

@@ -1,0 +1,23 @@
+// Runs a recipe: from the recipe's text to a finished run directory.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "base/recipe/recipe.h"
+#include "kernel/allocator.h"
+
+namespace trireme {
+
+struct TrainOptions {
+  bool resume = false;
+  bool dry_run = false;  // print the step program, bytes and FLOPs to stdout, and stop
+  const kernel::CountingAllocator* allocator = nullptr;
+  std::function<int()> signal;  // 0, or the signal that asks for an end
+  std::chrono::steady_clock::time_point process_start = std::chrono::steady_clock::now();
+};
+
+// Returns true if the run ended because a signal asked for it. Throws Error.
+bool train(Recipe recipe, const TrainOptions& options);
+
+}  // namespace trireme
