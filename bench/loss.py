@@ -65,7 +65,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         overrides = [f"data.cache={folder / 'data'}", f"run.steps={options.steps}", f"eval.every_steps={options.every}",
-                     f"eval.max_samples={options.held_out}", "eval.samples=0"]
+                     f"eval.max_samples={options.held_out}", "eval.samples=0", "eval.prompts="]
         trireme("train", options.recipe, *overrides, f"run.dir={folder / 'initial'}", "run.steps=1",
                 "schedule.warmup_steps=0", "optimizer.lr=0")
         trireme("train", options.recipe, *overrides, f"run.dir={folder / 'ours'}")

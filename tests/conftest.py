@@ -23,7 +23,8 @@ def trireme(tmp_path):
     """trireme(*arguments, code=0, cwd=tmp_path) runs the binary and checks its exit code; None takes any."""
 
     def call(*arguments, code=0, cwd=tmp_path, **options):
-        done = subprocess.run([BINARY, *map(str, arguments)], cwd=cwd, capture_output=True, text=True,
+        done = subprocess.run([BINARY, *map(str, arguments)], cwd=cwd, capture_output=True,
+                              encoding="utf-8", errors="surrogateescape",
                               stdin=subprocess.DEVNULL, **options)
         assert code is None or done.returncode == code, f"exit code {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
         return done

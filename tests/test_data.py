@@ -180,6 +180,15 @@ def test_held_out_samples_are_the_stream(trireme, recipe, tmp_path):
     assert first["positions"] == [0] + list(range(31))
 
 
+def test_several_samples_are_lines(trireme, recipe, tmp_path):
+    write_texts(tmp_path / "text")
+    lines = trireme("data", "inspect", recipe(), "--sample", 3, "--count", 4, "--json").stdout.splitlines()
+    assert [json.loads(line)["index"] for line in lines] == [3, 4, 5, 6]
+    assert json.loads(lines[2]) == json.loads(trireme("data", "inspect", recipe(), "--sample", 5, "--json").stdout)
+    assert trireme("data", "inspect", recipe(), "--sample", 3, "--count", 4).stdout.count("──── sample ") == 4
+    trireme("data", "inspect", recipe(), "--count", 4, code=2)
+
+
 def test_a_corpus_directory_can_be_inspected(trireme, recipe, tmp_path):
     write_texts(tmp_path / "text")
     directory = trireme("data", "build", recipe()).stdout.strip()

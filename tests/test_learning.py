@@ -117,11 +117,11 @@ def test_same_losses_as_the_twin(trireme, recipe, tmp_path, compute, tied, bound
 
 
 def test_held_out_bits_per_byte_is_the_twins(trireme, recipe, tmp_path):
-    path = recipe(5, "true", "fp64")
+    path = recipe(12, "true", "fp64")
     run = tmp_path / "run"
     trireme("train", path, f"run.dir={run}")
     line = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines() if '"eval"' in x][-1]
-    checkpoint = run / "checkpoints/step-00000005"
+    checkpoint = run / "checkpoints/step-00000012"
     twin = Llama(json.loads((checkpoint / "config.json").read_text()), load_file(checkpoint / "model.safetensors"),
                  torch.float64)
     nats, labels, text_bytes = 0.0, 0, 0

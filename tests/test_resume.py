@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 
@@ -107,7 +108,7 @@ def test_resuming_a_finished_run_changes_nothing(whole, tmp_path, trireme):
                                            ("layout.replica=2", "layout.shard=2"), ("layout.shard=2", "layout.replica=2")])
 def test_a_checkpoint_goes_on_in_another_layout(whole, tmp_path, before, after):
     folder = whole[0]
-    wide = ["precision.compute=fp64", "eval.samples=0"]
+    wide = ["precision.compute=fp64"]
 
     def train(run, *more):
         process = start(folder, run, *wide, *more)
@@ -115,16 +116,12 @@ def test_a_checkpoint_goes_on_in_another_layout(whole, tmp_path, before, after):
         assert process.returncode == 0, error.decode()
         return {line["step"]: line["loss"] for line in small_run.steps(run)}
 
-    straight = train(tmp_path / "straight", "run.steps=20", before)
-    train(tmp_path / "moved", "run.steps=20", "schedule.kind=constant", before)  # leaves step 10 behind, under `before`
-    reference = train(tmp_path / "reference", "run.steps=20", "schedule.kind=constant", before)
-    for path in (tmp_path / "moved/checkpoints").iterdir():
-        if path.name == "step-00000020":
-            for file in path.iterdir():
-                file.unlink()
-            path.rmdir()
-    moved = train(tmp_path / "moved", "run.steps=20", "schedule.kind=constant", after)
-    assert len(moved) == 20 and moved.keys() == straight.keys()
+    reference = train(tmp_path / "reference", "run.steps=20", before)
+    # Without the checkpoint of step 20, the run goes on from that of step 10, written under `before`.
+    train(tmp_path / "moved", "run.steps=20", before)
+    shutil.rmtree(tmp_path / "moved/checkpoints/step-00000020")
+    moved = train(tmp_path / "moved", "run.steps=20", after)
+    assert len(moved) == 20
     for step in range(11, 21):
         assert moved[step] == pytest.approx(reference[step], rel=1e-10), f"step {step}"
     shards = len(list((tmp_path / "moved/checkpoints/step-00000020").glob("model*.safetensors")))

@@ -20,11 +20,18 @@ def refused(trireme, recipe, *overrides, says, run="run"):
     message = done.stderr.split("trireme: ", 1)[1]
     assert len(message.strip().splitlines()) <= 3 + message.count("\n  "), message
     assert says in message, message
+    left = set(os.listdir(recipe.parent / run)) if (recipe.parent / run).is_dir() else set()
+    assert "checkpoints" in left or left <= {"lock", "log", "letter.txt"}, left
     return message
 
 
 def test_missing_source(trireme, recipe):
     refused(trireme, recipe, "data.source=nowhere", says="nowhere")
+
+
+def test_a_run_that_was_refused_can_start_once_its_input_is_mended(trireme, recipe):
+    refused(trireme, recipe, "data.source=nowhere", says="nowhere")
+    trireme("train", recipe, "run.dir=run", "run.steps=5")
 
 
 def test_missing_recipe(trireme, tmp_path):
@@ -37,25 +44,25 @@ def test_empty_corpus(trireme, recipe, tmp_path):
 
 
 def test_corpus_shorter_than_a_sample(trireme, recipe):
-    refused(trireme, recipe, "data.sequence=100000", says="100000")
+    refused(trireme, recipe, "data.sequence=100000", says="100001")
 
 
 def test_binary_file_among_the_texts(trireme, recipe, tmp_path):
     (tmp_path / "texts/blob.txt").write_bytes(bytes(range(256)) * 4)
-    done = trireme("train", recipe, "run.dir=run", "run.steps=1")
+    done = trireme("train", recipe, "run.dir=run", "run.steps=5")
     assert "binary" in done.stderr
     refused(trireme, recipe, "data.source=texts/blob.txt", says="blob.txt", run="other")
 
 
 def test_invalid_utf8(trireme, recipe, tmp_path):
     (tmp_path / "texts/latin.txt").write_bytes(b"caf\xe9 au lait\n" * 10)
-    done = trireme("train", recipe, "run.dir=run", "run.steps=1")
+    done = trireme("train", recipe, "run.dir=run", "run.steps=5")
     assert "UTF-8" in done.stderr
     refused(trireme, recipe, "data.source=texts/latin.txt", says="latin.txt", run="other")
 
 
 def test_directory_that_holds_a_run(trireme, recipe):
-    trireme("train", recipe, "run.dir=run", "run.steps=1")
+    trireme("train", recipe, "run.dir=run", "run.steps=5")
     assert "--resume" in refused(trireme, recipe, says="holds a run")
 
 
@@ -73,10 +80,10 @@ def test_directory_that_cannot_be_made(trireme, recipe, tmp_path):
 
 def test_names_take_the_next_free_number(trireme, recipe, tmp_path):
     for expected in ("runs/small", "runs/small-2"):
-        done = trireme("train", recipe, "run.steps=1")
+        done = trireme("train", recipe, "run.steps=5")
         assert f"run directory {expected}\n" in done.stderr
         assert (tmp_path / expected / "report.html").exists()
-    assert "run directory runs/small-2\n" in trireme("train", recipe, "run.steps=1", "--resume").stderr
+    assert "run directory runs/small-2\n" in trireme("train", recipe, "run.steps=5", "--resume").stderr
 
 
 def test_second_writer(trireme, recipe, tmp_path):

@@ -40,21 +40,22 @@ std::vector<Fact> machine_facts() {
 
 double measured_peak_flops(Lanes& lanes, at::ScalarType dtype) {
   constexpr int64_t kSize = 384;
-  constexpr int kProducts = 6, kRounds = 5;
-  double best_seconds = 1e30;
-  for (int round = 0; round < kRounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    lanes.run([&](int lane) {
-      if (lane < 0) return;
-      const at::Tensor a = at::full({kSize, kSize}, 0.5, at::TensorOptions(dtype));
-      at::Tensor c = at::full({kSize, kSize}, 0.5, at::TensorOptions(dtype));
-      for (int i = 0; i < kProducts; ++i) at::mm_out(c, a, a);
-    });
-    best_seconds =
-        std::min(best_seconds,
-                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return lanes.count() * kProducts * 2.0 * kSize * kSize * kSize / best_seconds;
+  constexpr int kProducts = 30;
+  std::vector<double> best(static_cast<size_t>(lanes.count()), 1e30);
+  lanes.run([&](int lane) {
+    if (lane < 0) return;
+    const at::Tensor a = at::full({kSize, kSize}, 0.5, at::TensorOptions(dtype));
+    at::Tensor c = at::full({kSize, kSize}, 0.5, at::TensorOptions(dtype));
+    for (int i = 0; i < kProducts; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      at::mm_out(c, a, a);
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+      best[static_cast<size_t>(lane)] = std::min(best[static_cast<size_t>(lane)], spent.count());
+    }
+  });
+  double sum = 0;
+  for (double seconds : best) sum += 2.0 * kSize * kSize * kSize / seconds;
+  return sum;
 }
 
 }  // namespace trireme

@@ -12,9 +12,9 @@ namespace trireme {
 // Versions of Trireme, libtorch and the compiler, the processor, cores and memory.
 std::vector<Fact> machine_facts();
 
-// FLOP/s of matrix products on all lanes at once, in the given element type: the best of a few
-// short rounds of 384 x 384 x 384 products, a size that stays in cache. Takes about 0.1 s. Other
-// load on the machine lowers it.
+// FLOP/s of matrix products: what each lane reached at best in 30 products of 384 x 384 x 384, a
+// size that stays in cache, while all lanes were at it; added up. Takes about 0.05 s. Other load on
+// the machine lowers it little.
 double measured_peak_flops(Lanes& lanes, at::ScalarType dtype);
 
 }  // namespace trireme

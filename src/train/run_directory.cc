@@ -16,6 +16,15 @@ bool holds_run(const fs::path& path) {
          fs::exists(path / "metrics.jsonl");
 }
 
+// Nothing but what a run leaves that was refused before its first step.
+bool is_free(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return true;
+  return std::ranges::all_of(fs::directory_iterator(path), [](const fs::directory_entry& entry) {
+    return entry.path().filename() == "lock" || entry.path().filename() == "log";
+  });
+}
+
 fs::path numbered(const std::string& name, int number) {
   return fs::path("runs") / (number == 1 ? name : concat(name, "-", number));
 }
@@ -57,14 +66,12 @@ RunDirectory RunDirectory::open(Recipe& recipe, bool resume) {
     while (holds_run(numbered(name, number))) ++number;
     path = numbered(name, resume && number > 1 ? number - 1 : number);
   }
-  std::error_code error;
   if (!resume && given) {
     TRIREME_CHECK(
         !holds_run(path), recipe.where("run.dir"), ": ", path.string(),
         " holds a run already\nnext: --resume goes on with it; another run.dir starts anew");
     TRIREME_CHECK(
-        !fs::exists(path, error) || fs::is_empty(path, error), recipe.where("run.dir"), ": ",
-        path.string(),
+        is_free(path), recipe.where("run.dir"), ": ", path.string(),
         " is not empty, and what it holds is no run\nnext: name an empty or a new directory");
   }
   make_directories(path);

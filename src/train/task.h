@@ -47,8 +47,8 @@ class TableState : public RowTables {
   virtual void begin_step(int64_t step) = 0;
   virtual RowTables&
   reader() = 0;  // pulls of evaluation: an unknown key reads the default row, and nothing changes
-  virtual void add_to(std::vector<TensorChunk>& chunks)
-      const = 0;  // spans that live as long as the tables do not change
+  // Spans that live until the next call.
+  virtual void add_to(std::vector<TensorChunk>& chunks) = 0;
   virtual void load(const Checkpoint& checkpoint) = 0;
   virtual std::vector<Fact> facts() const = 0;
 };
