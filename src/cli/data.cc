@@ -27,6 +27,7 @@ struct BuildOptions {
 struct InspectOptions {
   RecipeArguments recipe;  // its path may be a corpus
   std::optional<uint64_t> sample;
+  uint64_t count = 1;
   std::string split = "train";
   std::optional<int64_t> sequence;
   std::optional<uint64_t> seed;
@@ -70,18 +71,18 @@ bool colors() {
   return ::isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
 }
 
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
 void show(const InspectOptions& options, const Corpus& corpus, TextSampleOptions sample_options) {
   corpus.verify();
-  std::optional<SampleView> view;
-  if (options.sample) {
-    sample_options.split = options.split == "train" ? Split::train : Split::held_out;
-    const TextSamples samples(corpus, std::move(sample_options));
-    view = view_sample(corpus, samples, Tokenizer::load(corpus.tokenizer_path()), *options.sample);
+  if (!options.sample) return print(options.json ? corpus_json(corpus) : corpus_text(corpus));
+  sample_options.split = options.split == "train" ? Split::train : Split::held_out;
+  const TextSamples samples(corpus, std::move(sample_options));
+  const Tokenizer tokenizer = Tokenizer::load(corpus.tokenizer_path());
+  for (uint64_t i = 0; i < options.count; ++i) {
+    const SampleView view = view_sample(corpus, samples, tokenizer, *options.sample + i);
+    print(options.json ? sample_json(view, options.count == 1) : sample_text(view, colors()));
   }
-  std::string text;
-  if (!options.json) text = view ? sample_text(*view, colors()) : corpus_text(corpus);
-  else text = view ? sample_json(*view) : corpus_json(corpus);
-  std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
 int inspect(const InspectOptions& options) {
@@ -119,6 +120,12 @@ Run declare_data(CLI::App& app) {
   inspecting->recipe.declare(*inspect_app);
   CLI::Option* sample =
       inspect_app->add_option("--sample", inspecting->sample, "show the sample of this number");
+  inspect_app
+      ->add_option("--count", inspecting->count,
+                   "how many samples from there on; with --json one object a line")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str()
+      ->needs(sample);
   inspect_app->add_option("--split", inspecting->split, "train or held_out")
       ->check(CLI::IsMember({"train", "held_out"}))
       ->capture_default_str()

@@ -150,7 +150,7 @@ std::string sample_text(const SampleView& view, bool color) {
   return text;
 }
 
-std::string sample_json(const SampleView& view) {
+std::string sample_json(const SampleView& view, bool indented) {
   json segments = json::array();
   for (const SampleSegment& segment : view.segments)
     segments.push_back({{"file", replace_invalid_utf8(segment.file->name)},
@@ -174,7 +174,7 @@ std::string sample_json(const SampleView& view) {
                        {"positions", view.sample.positions},
                        {"documents", view.sample.documents},
                        {"segments", segments}};
-  return object.dump(1) + "\n";
+  return object.dump(indented ? 1 : -1) + "\n";
 }
 
 std::string corpus_text(const Corpus& corpus) {

@@ -40,8 +40,9 @@ SampleView view_sample(const Corpus& corpus, const TextSamples& samples, const T
 
 // The text with a line at each boundary of documents; `color`: with ANSI colours.
 std::string sample_text(const SampleView& view, bool color);
-// One JSON object: the sample's fields, its place, and its segments with their texts.
-std::string sample_json(const SampleView& view);
+// One JSON object: the sample's fields, its place, and its segments with their texts. On one line
+// unless it is to be read by people.
+std::string sample_json(const SampleView& view, bool indented);
 
 // Sizes, sources, licences, and what was left out.
 std::string corpus_text(const Corpus& corpus);

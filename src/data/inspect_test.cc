@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -123,7 +124,9 @@ TEST_F(Inspect, JsonHoldsTheSample) {
   const TextSamples samples(*corpus, options_of(Split::held_out, 30));
   for (uint64_t index = 0; index < samples.samples_per_epoch(); ++index) {
     const SampleView view = view_sample(*corpus, samples, *tokenizer, index);
-    const json object = json::parse(sample_json(view));
+    const json object = json::parse(sample_json(view, true));
+    EXPECT_EQ(json::parse(sample_json(view, false)), object);
+    EXPECT_EQ(std::ranges::count(sample_json(view, false), '\n'), 1);
     EXPECT_EQ(object["tokens"], json(view.sample.tokens));
     EXPECT_EQ(object["labels"], json(view.sample.labels));
     EXPECT_EQ(object["positions"], json(view.sample.positions));
