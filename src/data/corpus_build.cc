@@ -47,9 +47,10 @@ void note_seen(const fs::path& seen, const std::string& id) {
 }
 
 void make_cache(const CorpusOptions& options) {
-  make_directories(options.cache / "locks");
+  make_directories(options.cache);
   TRIREME_CHECK(::access(options.cache.c_str(), W_OK) == 0, "data.cache: cannot write into ",
                 options.cache.string(), "\nnext: set data.cache to a directory of your own");
+  make_directories(options.cache / "locks");
 }
 
 FileLock lock_corpus(const fs::path& path) {
