@@ -221,16 +221,6 @@ TEST(Attention, TwoCallsGiveTheSameBits) {
   EXPECT_TRUE(at::equal(a[1], b[1]));
 }
 
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(Attention, RefusesWhatItCannotRead) {
   const Case c{{.batch = 1, .sequence = 4, .heads = 2, .kv_heads = 1, .head_dim = 4}, at::kFloat};
   const Inputs in = make_inputs(c);

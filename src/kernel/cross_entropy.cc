@@ -1,11 +1,18 @@
 #include "kernel/cross_entropy.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
+#include "kernel/simd/softmax.h"
 #include "kernel/tensor_checks.h"
 
 namespace trireme::kernel {
 namespace {
+
+// Rows of logits that exist at a time: enough for the GEMMs' full speed, few enough for the cache.
+constexpr int64_t kChunkRows = 256;
 
 void check_arguments(const char* op, const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& labels) {
@@ -21,24 +28,162 @@ void check_arguments(const char* op, const at::Tensor& x, const at::Tensor& weig
                   " nor below the vocabulary of ", weight.size(0));
 }
 
+void check_fused(const char* op, const at::Tensor& x, const at::Tensor& weight,
+                 const at::Tensor& labels) {
+  require_fused(op, "x", x, x);
+  require_fused(op, "weight", weight, x);
+  require(labels.is_cpu(), op, ": labels must be on a CPU, got ", describe(labels));
+}
+
+// Calls body(first row, rows, logits [rows, V], labels) for each chunk; a chunk without a valid
+// label is left out.
+template <class Body>
+void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
+                    Body&& body) {
+  const int64_t* label = labels.const_data_ptr<int64_t>();
+  const at::Tensor buffer =
+      at::empty({std::min(kChunkRows, x.size(0)), weight.size(0)}, x.options());
+  for (int64_t first = 0; first < x.size(0); first += kChunkRows, label += kChunkRows) {
+    const int64_t rows = std::min(kChunkRows, x.size(0) - first);
+    if (std::all_of(label, label + rows, [](int64_t l) { return l == kIgnoredLabel; })) continue;
+    at::Tensor logits = buffer.narrow(0, 0, rows);
+    at::mm_out(logits, x.narrow(0, first, rows), weight.t());
+    body(first, rows, logits, label);
+  }
+}
+
+template <class T>
+double loss_of(const at::Tensor& logits, const int64_t* label) {
+  const auto loops = simd::softmax_loops<T>();
+  const int64_t n = logits.size(1);
+  const T* z = logits.const_data_ptr<T>();
+  double loss = 0;
+  for (int64_t row = 0; row < logits.size(0); ++row, z += n)
+    if (label[row] != kIgnoredLabel) loss += loops.log_sum_exp(n, z) - z[label[row]];
+  return loss;
+}
+
+// The loss, and logits become seed times its gradient by them.
+template <class T>
+double loss_and_gradient(const at::Tensor& logits, const int64_t* label, double seed) {
+  const auto loops = simd::softmax_loops<T>();
+  const int64_t n = logits.size(1);
+  T* z = logits.mutable_data_ptr<T>();
+  double loss = 0;
+  for (int64_t row = 0; row < logits.size(0); ++row, z += n) {
+    if (label[row] == kIgnoredLabel) {
+      std::fill_n(z, n, T{0});
+      continue;
+    }
+    const T target = z[label[row]];
+    loss += loops.softmax_in_place(n, z, seed) - target;
+    z[label[row]] -= static_cast<T>(seed);
+  }
+  return loss;
+}
+
+// The gradients of the sum, times seed.
+struct Gradients {
+  at::Tensor x, weight;  // undefined: not wanted
+};
+
+double loss_with_gradients(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
+                           double seed, Gradients& gradients) {
+  double loss = 0;
+  for_each_chunk(x, weight, labels,
+                 [&](int64_t first, int64_t rows, const at::Tensor& logits, const int64_t* label) {
+                   dispatch_float_double(
+                       x, [&]<class T>(T) { loss += loss_and_gradient<T>(logits, label, seed); });
+                   if (gradients.x.defined()) {
+                     at::Tensor dx = gradients.x.narrow(0, first, rows);
+                     at::mm_out(dx, logits, weight);
+                   }
+                   if (gradients.weight.defined())
+                     gradients.weight.addmm_(logits.t(), x.narrow(0, first, rows));
+                 });
+  return loss;
+}
+
+double loss_alone(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels) {
+  double loss = 0;
+  for_each_chunk(x, weight, labels,
+                 [&](int64_t, int64_t, const at::Tensor& logits, const int64_t* label) {
+                   dispatch_float_double(x, [&]<class T>(T) { loss += loss_of<T>(logits, label); });
+                 });
+  return loss;
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& labels, double seed) {
+    Gradients gradients;
+    at::Tensor returned;
+    if (x.requires_grad()) gradients.x = at::zeros_like(x);
+    if (has_grad_to_add_to(weight))
+      gradients.weight = grad_to_add_to("linear_cross_entropy", weight);
+    else if (weight.requires_grad()) gradients.weight = returned = at::zeros_like(weight);
+    const double loss = loss_with_gradients(x, weight, labels, seed, gradients);
+    ctx->save_for_backward({gradients.x, returned});
+    ctx->saved_data["seed"] = seed;
+    return at::scalar_tensor(loss, x.options());
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const double seed = ctx->saved_data["seed"].toDouble();
+    if (!grads[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    const double got = grads[0].item<double>();  // one read of a number on the CPU
+    const bool same =
+        grads[0].scalar_type() == at::kFloat ? got == static_cast<float>(seed) : got == seed;
+    require(same, "linear_cross_entropy: the gradients are made for a sum that receives ", seed,
+            ", but it receives ", got);
+    const variable_list saved = ctx->get_saved_variables();
+    return {saved[0], saved[1], at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
                                 const at::Tensor& labels, double seed, Mode mode) {
-  check_arguments("linear_cross_entropy", x, weight, labels);
-  (void)mode;
-  (void)seed;
-  return at::cross_entropy_loss(at::matmul(x, weight.t()), labels, {}, at::Reduction::Sum,
-                                kIgnoredLabel);
+  const char* op = "linear_cross_entropy";
+  check_arguments(op, x, weight, labels);
+  if (mode == Mode::reference)
+    return at::cross_entropy_loss(at::matmul(x, weight.t()), labels, {}, at::Reduction::Sum,
+                                  kIgnoredLabel);
+  check_fused(op, x, weight, labels);
+  if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()))
+    return LinearCrossEntropy::apply(x, weight, labels, seed);
+  const at::NoGradGuard no_grad;
+  return at::scalar_tensor(loss_alone(x, weight, labels), x.options());
 }
 
 at::Tensor linear_log_probs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
                             Mode mode) {
-  check_arguments("linear_log_probs", x, weight, labels);
-  require_no_grad("linear_log_probs", x, weight);
-  (void)mode;
-  return -at::cross_entropy_loss(at::matmul(x, weight.t()), labels, {}, at::Reduction::None,
-                                 kIgnoredLabel);
+  const char* op = "linear_log_probs";
+  check_arguments(op, x, weight, labels);
+  require_no_grad(op, x, weight);
+  const at::NoGradGuard no_grad;
+  if (mode == Mode::reference)
+    return -at::cross_entropy_loss(at::matmul(x, weight.t()), labels, {}, at::Reduction::None,
+                                   kIgnoredLabel);
+  check_fused(op, x, weight, labels);
+  const at::Tensor out = at::zeros({x.size(0)}, x.options());
+  dispatch_float_double(x, [&]<class T>(T) {
+    const auto loops = simd::softmax_loops<T>();
+    for_each_chunk(
+        x, weight, labels,
+        [&](int64_t first, int64_t rows, const at::Tensor& logits, const int64_t* label) {
+          const T* z = logits.const_data_ptr<T>();
+          T* to = out.mutable_data_ptr<T>() + first;
+          for (int64_t row = 0; row < rows; ++row, z += weight.size(0))
+            if (label[row] != kIgnoredLabel)
+              to[row] = static_cast<T>(z[label[row]] - loops.log_sum_exp(weight.size(0), z));
+        });
+  });
+  return out;
 }
 
 }  // namespace trireme::kernel

@@ -1,7 +1,11 @@
 #include "kernel/embedding.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <cstring>
+
+#include "kernel/simd/flat.h"
 #include "kernel/tensor_checks.h"
 
 namespace trireme::kernel {
@@ -14,6 +18,45 @@ void check_ids(const at::Tensor& ids, int64_t rows) {
                   " is outside the table of ", rows, " rows");
 }
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Embedding : torch::autograd::Function<Embedding> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& weight) {
+    const int64_t width = weight.size(1);
+    const at::Tensor out = at::empty({ids.size(0), width}, weight.options());
+    const int64_t* id = ids.const_data_ptr<int64_t>();
+    dispatch_float_double(weight, [&]<class T>(T) {
+      const T* table = weight.const_data_ptr<T>();
+      T* to = out.mutable_data_ptr<T>();
+      for (int64_t t = 0; t < ids.size(0); ++t, to += width)
+        std::memcpy(to, table + id[t] * width, width * sizeof(T));
+    });
+    ctx->save_for_backward({ids, weight});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    const at::Tensor d_out = grads[0].contiguous();
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &ids = saved[0], &weight = saved[1];
+    at::Tensor d_weight, returned;
+    if (has_grad_to_add_to(weight)) d_weight = grad_to_add_to("embedding", weight);
+    else d_weight = returned = at::zeros_like(weight);
+    const int64_t width = weight.size(1);
+    const int64_t* id = ids.const_data_ptr<int64_t>();
+    dispatch_float_double(weight, [&]<class T>(T) {
+      const auto add = simd::flat_loops<T>().add;
+      const T* from = d_out.const_data_ptr<T>();
+      T* table = d_weight.mutable_data_ptr<T>();
+      for (int64_t t = 0; t < ids.size(0); ++t, from += width)
+        add(width, from, table + id[t] * width);
+    });
+    return {at::Tensor(), returned};
+  }
+};
+
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& ids, const at::Tensor& weight, Mode mode) {
@@ -21,8 +64,10 @@ at::Tensor embedding(const at::Tensor& ids, const at::Tensor& weight, Mode mode)
   require(ids.scalar_type() == at::kLong, "embedding: ids must be int64, got ", describe(ids));
   require_shape("embedding", "weight", weight, {-1, -1});
   if (ids.is_cpu()) check_ids(ids, weight.size(0));
-  (void)mode;
-  return weight.index_select(0, ids);
+  if (mode == Mode::reference) return weight.index_select(0, ids);
+  require_fused("embedding", "weight", weight, weight);
+  require(ids.is_cpu(), "embedding: ids must be on a CPU, got ", describe(ids));
+  return Embedding::apply(ids, weight);
 }
 
 }  // namespace trireme::kernel

@@ -41,6 +41,22 @@ std::vector<at::Tensor> run_with_gradients(const Differentiable& f,
 testing::AssertionResult gradients_are_right(const Differentiable& f,
                                              const std::vector<at::Tensor>& inputs);
 
+// Weights' rule of mode.h for inputs[k]: with grad() preset to a view of a flat buffer, two
+// backward passes leave twice the gradient there, and grad() is still that view.
+void expect_accumulation_in_place(size_t k, const Differentiable& f,
+                                  const std::vector<at::Tensor>& inputs);
+
+// What the E that f throws says.
+template <class E, class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
 // Calls body() under each instruction set that the loops were compiled for and this CPU has.
 void for_each_target(const std::function<void()>& body);
 

@@ -75,6 +75,25 @@ testing::AssertionResult gradients_are_right(const Differentiable& f,
   return testing::AssertionSuccess();
 }
 
+void expect_accumulation_in_place(size_t k, const Differentiable& f,
+                                  const std::vector<at::Tensor>& inputs) {
+  const at::Tensor expected = run_with_gradients(f, inputs)[k + 1];
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& input : inputs) leaves.push_back(leaf(input));
+  const at::Tensor flat = at::zeros({expected.numel() + 2}, expected.options());
+  leaves[k].mutable_grad() = flat.narrow(0, 1, expected.numel()).view(expected.sizes());
+  for (int times = 1; times <= 2; ++times) {
+    const at::Tensor out = f(leaves);
+    (out * normal(out.sizes(), "weights of the sum", out.scalar_type())).sum().backward();
+    // One more sum of a few terms than `expected` has.
+    EXPECT_TRUE(close(flat.narrow(0, 1, expected.numel()).view(expected.sizes()), expected * times,
+                      20 * epsilon(expected.scalar_type())));
+  }
+  EXPECT_EQ(flat[0].item<double>(), 0);
+  EXPECT_EQ(flat[-1].item<double>(), 0);
+  EXPECT_EQ(leaves[k].grad().storage().data(), flat.storage().data());
+}
+
 void for_each_target(const std::function<void()>& body) {
   const int64_t supported = hwy::SupportedTargets();
   for (int64_t rest = supported & HWY_TARGETS; rest != 0; rest &= rest - 1) {

@@ -71,6 +71,25 @@ HWY_INLINE T max_of_lanes(Vec<T> v) {
   return hn::GetLane(hn::MaxOfLanes(Tag<T>(), v));
 }
 
+// A sum in two vectors, taken in turn: one alone would wait for each of its additions.
+template <class T>
+struct Accumulator {
+  // Written out: a constructor of the compiler's making would not have the instruction set.
+  HWY_INLINE Accumulator() : current(hn::Zero(Tag<T>())), other(hn::Zero(Tag<T>())) {}
+
+  HWY_INLINE void add(Vec<T> v) { take(hn::Add(current, v)); }
+  HWY_INLINE void add_product(Vec<T> a, Vec<T> b) { take(hn::MulAdd(a, b, current)); }
+  HWY_INLINE T sum() const { return sum_of_lanes<T>(hn::Add(current, other)); }
+
+ private:
+  HWY_INLINE void take(Vec<T> v) {
+    current = other;
+    other = v;
+  }
+
+  Vec<T> current, other;
+};
+
 // 2^x for x below the exponent range's end (127, 1023). 0 below its start; NaN stays NaN.
 //
 // x = n + f with n whole and |f| <= 1/2: adding kRound leaves n, biased as an exponent, in the low

@@ -1,0 +1,58 @@
+#include "kernel/linear.h"
+
+#include "base/error.h"
+#include "kernel/test_support.h"
+
+namespace trireme::kernel {
+namespace {
+
+Differentiable linear_of(Mode mode) {
+  return [=](const std::vector<at::Tensor>& in) { return linear(in[0], in[1], mode); };
+}
+
+std::vector<at::Tensor> make_inputs(int64_t rows, int64_t in, int64_t out, at::ScalarType dtype) {
+  return {normal({rows, in}, "x", dtype), normal({out, in}, "weight", dtype)};
+}
+
+// The same GEMMs in both forms, perhaps in another order: some roundings of sums of 257 terms.
+TEST(Linear, FusedEqualsReference) {
+  for (const auto dtype : {at::kDouble, at::kFloat})
+    for (const int64_t rows : {0, 1, 3, 257})
+      for (const int64_t width : {1, 7, 40}) {
+        const auto in = make_inputs(rows, width, 2 * width + 1, dtype);
+        const auto fused = run_with_gradients(linear_of(Mode::fused), in);
+        const auto plain = run_with_gradients(linear_of(Mode::reference), in);
+        for (size_t k = 0; k < 3; ++k)
+          EXPECT_TRUE(close(fused[k], plain[k], 50 * epsilon(dtype), 1));
+      }
+}
+
+TEST(Linear, GradientsAreThoseOfDifferences) {
+  EXPECT_TRUE(gradients_are_right(linear_of(Mode::fused), make_inputs(3, 5, 4, at::kDouble)));
+}
+
+TEST(Linear, AddsTheWeightsGradientInPlace) {
+  for (const Mode mode : {Mode::fused, Mode::reference})
+    expect_accumulation_in_place(1, linear_of(mode), make_inputs(9, 12, 5, at::kDouble));
+}
+
+TEST(Linear, LeavesOutGradientsNobodyWants) {
+  const at::Tensor x = leaf(at::ones({2, 3})), w = leaf(at::ones({4, 3}));
+  linear(x, w.detach(), Mode::fused).sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::full({2, 3}, 4.0f)));
+  linear(x.detach(), w, Mode::fused).sum().backward();
+  EXPECT_TRUE(at::equal(w.grad(), at::full({4, 3}, 2.0f)));
+  EXPECT_TRUE(at::equal(x.grad(), at::full({2, 3}, 4.0f)));
+}
+
+TEST(Linear, RefusesAGradientOfAnotherKind) {
+  const at::Tensor w = leaf(at::ones({4, 3}));
+  w.mutable_grad() = at::zeros({3, 4}).t();
+  const at::Tensor y = linear(at::ones({2, 3}), w, Mode::fused);
+  EXPECT_EQ(
+      message_of<InternalError>([&] { y.sum().backward(); }),
+      "linear: weight.grad() must be contiguous, got Float [4, 3] with strides [1, 4] on cpu");
+}
+
+}  // namespace
+}  // namespace trireme::kernel
