@@ -53,18 +53,19 @@ constexpr std::string_view kIntroduction = R"(# The recipe
 
 <!-- Written by `trireme help recipe --markdown`; a test keeps it current. -->
 
-A recipe is a TOML file that says what is trained, on what, and how. [recipes/code-nano.toml](../recipes/code-nano.toml)
-is a whole one.
+A recipe is a TOML file that says what is trained, on what, and how.
+[recipes/code-nano.toml](../recipes/code-nano.toml) is a whole one.
 
-- Every key may also be given behind the recipe on the command line, as `batch.size=32`. Texts need no quotes there
-  (`run.name=night`), a single item stands for a list of one (`data.source=python-stdlib`), other values are TOML
-  (`'optimizer.betas=[0.9, 0.95]'`). Of two for the same key the later one counts. `run.steps=` with nothing behind it
-  takes a key out of the recipe.
-- `trireme explain RECIPE` shows every value that a run will use and where it came from: a line of the recipe, the
-  command line, a default, or derived from other values. The run directory's `recipe.toml` holds all of them, and loads
-  again to the same run.
-- An unknown key, a wrong type, a value out of range, two keys that contradict each other and a key without effect are
-  errors that name file and line; nothing is ignored in silence.
+- Every key may also be given behind the recipe on the command line, as `batch.size=32`, and then
+  goes before the recipe's. Texts need no quotes there (`run.name=night`), a single item stands for a
+  list of one (`data.source=python-stdlib`), other values are TOML (`'optimizer.betas=[0.9, 0.95]'`).
+  Of two for the same key the later one counts. `run.steps=` with nothing behind it takes a key out of
+  the recipe, for example to make room for `run.tokens=20M`.
+- `trireme explain RECIPE` shows every value that a run will use and where it came from: a line of the
+  recipe, the command line, a default, or derived from other values. The run directory's
+  `recipe.toml` holds all of them, and loads again to the same values.
+- An unknown key, a wrong type, a value out of range, two keys that contradict each other and a key
+  without effect are errors that name file and line; nothing is ignored in silence.
 - Sizes of the batch are global: over all ranks.
 )";
 

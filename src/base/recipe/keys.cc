@@ -50,7 +50,8 @@ constexpr KeySpec kKeys[] = {
 
     {.name = "run.name",
      .type = KeyType::text,
-     .help = "Name of the run; its directory is runs/NAME, or the next free of runs/NAME-2, …",
+     .help =
+         "Name of the run; its directory is runs/NAME, or the next free of runs/NAME-2 and so on.",
      .initial = kDerived,
      .derived_from = "the name of the recipe file, without its ending",
      .derive = [](const Recipe& r) -> std::optional<Value> { return r.path().stem().string(); }},
