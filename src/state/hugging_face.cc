@@ -237,18 +237,24 @@ Checkpoint open_hugging_face(Storage& storage, const fs::path& path) {
   return Checkpoint::of_manifest(storage, directory, std::move(manifest), false);
 }
 
-Checkpoint open_tensors(Storage& storage, const fs::path& path) {
+Checkpoint open_tensors(Storage& storage, const fs::path& given) {
+  const fs::path path = given.has_filename() ? given : given.parent_path();
   const auto entries = storage.list(path);
   const auto has = [&](std::string_view name) {
     return entries && std::ranges::any_of(*entries, [&](const auto& e) { return e.name == name; });
   };
-  if (has(kManifestName)) return Checkpoint::open(storage, path);
+  // By its name, so that one that lost its manifest is not taken for something else.
+  const auto name = parse_checkpoint_name(path.filename().string());
+  TRIREME_CHECK(!entries || !name || name->state == CheckpointName::State::committed, path.string(),
+                " is not committed: it is being written or removed, or a crash left it"
+                "\nnext: `ckpt ls` lists those that are");
+  if (has(kManifestName) || (entries && name)) return Checkpoint::open(storage, path);
   if (has("checkpoints") || (entries && std::ranges::any_of(*entries, [](const auto& entry) {
                                return parse_checkpoint_name(entry.name).has_value();
                              }))) {
     const fs::path checkpoints = has("checkpoints") ? path / "checkpoints" : path;
     const auto newest = newest_committed(storage, checkpoints);
-    TRIREME_CHECK(newest, checkpoints.string(), " holds no committed checkpoint",
+    TRIREME_CHECK(newest, checkpoints.string(), " holds no committed checkpoint that is in order",
                   "\nnext: `ckpt ls` lists what is there");
     return Checkpoint::open(storage, *newest);
   }

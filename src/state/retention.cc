@@ -51,13 +51,16 @@ std::vector<Named> named(Storage& storage, const fs::path& checkpoints) {
   return found;
 }
 
-// The checkpoint's problem, or "".
-std::string try_open(Storage& storage, const fs::path& path) {
+// Whether it opens; what it says of itself goes into `entry`.
+bool try_open(Storage& storage, CheckpointEntry& entry) {
   try {
-    Checkpoint::open(storage, path);
-    return "";
+    const Checkpoint checkpoint = Checkpoint::open(storage, entry.path);
+    entry.samples = checkpoint.info().samples;
+    entry.tokens = checkpoint.info().tokens;
+    return true;
   } catch (const Error& error) {
-    return error.what();
+    entry.problem = error.what();
+    return false;
   }
 }
 
@@ -111,8 +114,8 @@ std::optional<CheckpointName> parse_checkpoint_name(std::string_view text) {
 std::vector<CheckpointEntry> list_checkpoints(Storage& storage, const fs::path& checkpoints) {
   std::vector<CheckpointEntry> entries;
   for (const Named& found : named(storage, checkpoints)) {
-    CheckpointEntry entry{.name = found.name, .path = found.path, .bytes = 0, .problem = ""};
-    if (found.name.state == State::committed) entry.problem = try_open(storage, found.path);
+    CheckpointEntry entry{.name = found.name, .path = found.path, .problem = ""};
+    if (found.name.state == State::committed) try_open(storage, entry);
     const auto files = storage.list(found.path);
     if (!files) continue;
     for (const StorageEntry& file : *files) entry.bytes += file.bytes;
@@ -150,7 +153,8 @@ std::vector<fs::path> prune_checkpoints(Storage& storage, const fs::path& checkp
     const std::string name = found.path.filename().string();
     if (kept < policy.keep || !verified) {
       // One that is not in order counts for nothing, and stays for somebody to look at.
-      if (!try_open(storage, found.path).empty()) continue;
+      CheckpointEntry entry{.name = found.name, .path = found.path, .problem = ""};
+      if (!try_open(storage, entry)) continue;
       if (!verified && name != policy.trusted &&
           !Checkpoint::open(storage, found.path).verify().empty())
         continue;

@@ -29,7 +29,8 @@ std::optional<CheckpointName> parse_checkpoint_name(std::string_view text);  // 
 struct CheckpointEntry {
   CheckpointName name;
   fs::path path;
-  int64_t bytes = 0;    // of its files
+  int64_t bytes = 0;                // of its files
+  int64_t samples = 0, tokens = 0;  // consumed, of a committed one that is in order
   std::string problem;  // of a committed one whose manifest or files are not in order; else ""
 };
 
