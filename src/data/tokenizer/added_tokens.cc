@@ -83,7 +83,7 @@ int32_t TokenFinder::longest(std::string_view text, size_t at) const {
 void TokenFinder::split(std::string_view text, bool plain, std::vector<Part>& out) const {
   size_t done = 0;  // what lies before is in `out`
   for (size_t at = 0; at < text.size();) {
-    const int32_t found = longest(text, at);
+    const int32_t found = first_[static_cast<uint8_t>(text[at])] < 0 ? -1 : longest(text, at);
     if (found < 0) {
       ++at;
       continue;

@@ -114,7 +114,7 @@ void Bpe::encode_cached(Cache& cache, std::string_view word, BpeScratch& scratch
                         std::vector<int32_t>& out) const {
   const WordKey<Cache::kLongest / 8 + 1> key(word);
   auto& entry = cache.entry(key);
-  if (entry.key == key.part) {
+  if (key.equals(entry.key)) {
     for (const int32_t id : entry.ids) {
       if (id < 0) break;
       out.push_back(id);

@@ -87,6 +87,7 @@ class Trainer {
   }
 
   void run() {
+    const auto wanted = static_cast<uint64_t>(options_.vocab);
     count_pairs();
     queue_fresh();
     while (std::cmp_less(ids_.size(), options_.vocab) && !queue_.empty()) {
@@ -103,9 +104,9 @@ class Trainer {
       merges_.push_back({top.left, top.right});
       for (const uint32_t word : top.words) merge_in(word, top.left, top.right, id);
       queue_fresh();
-      if (options_.progress && merges_.size() % 64 == 0)
-        options_.progress(ids_.size(), static_cast<uint64_t>(options_.vocab));
+      if (options_.progress && merges_.size() % 64 == 0) options_.progress(ids_.size(), wanted);
     }
+    if (options_.progress) options_.progress(wanted, wanted);
   }
 
   std::string to_json() const {
@@ -123,7 +124,9 @@ class Trainer {
                        {"rstrip", false},
                        {"normalized", false},
                        {"special", true}});
-    for (size_t i = 0; i < spelled_.size(); ++i) vocab[spelled_[i]] = i;
+    // By id; the object's own insertion would look through all keys for each.
+    auto& entries = vocab.get_ref<json::object_t&>();
+    for (size_t i = 0; i < spelled_.size(); ++i) entries.emplace_back(spelled_[i], i);
     for (const auto& [left, right] : last_places())
       merges.push_back({spelled_[left], spelled_[right]});
     json document = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};

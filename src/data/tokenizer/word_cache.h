@@ -28,7 +28,12 @@ struct WordKey {
     part[i] = load_tail(p, left);
     part[kWords - 1] |= static_cast<uint64_t>(word.size()) << 56;
   }
-  bool operator==(const WordKey&) const = default;
+  // Without the call to memcmp that std::array's comparison makes.
+  bool equals(const std::array<uint64_t, kWords>& other) const {
+    uint64_t difference = 0;
+    for (int i = 0; i < kWords; ++i) difference |= part[i] ^ other[i];
+    return difference == 0;
+  }
 
   uint64_t hash() const {
     uint64_t h = 0;
