@@ -42,7 +42,7 @@ void fill_the_disk(const std::filesystem::path& path) {
 TEST(AppendFile, AFullDiskLeavesNoTornPiece) {
   const TestDirectory dir;
   EXPECT_EXIT(fill_the_disk(dir / "f"), testing::ExitedWithCode(0), "");
-  EXPECT_EQ(read_file(dir / "f"), std::string(60, 'a') + "end");
+  EXPECT_EQ(read_file(dir / "f"), concat(std::string(60, 'a'), "end"));
 }
 
 TEST(AppendFile, APathBelowAFileIsAnError) {

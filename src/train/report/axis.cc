@@ -32,6 +32,12 @@ std::string scientific(double value, int decimals) {
   return mantissa + "e" + std::to_string(exponent);
 }
 
+// "12,345"
+std::string whole(double value) {
+  const std::string digits = format_count(static_cast<uint64_t>(std::llround(std::abs(value))));
+  return value < 0 ? "−" + digits : digits;
+}
+
 int exponent_of(double value) {
   // A hair above, so that 1000 written as 999.9999999999999 counts as 10^3.
   return static_cast<int>(std::floor(std::log10(std::abs(value)) + 1e-9));
@@ -49,6 +55,7 @@ std::string tick_text(double value, double step, double largest) {
   } kUnits[] = {{1e10, 1e9, "G"}, {1e7, 1e6, "M"}, {1e4, 1e3, "k"}, {0, 1, ""}};
   const auto& unit = *std::ranges::find_if(kUnits, [&](auto& u) { return largest >= u.from; });
   const double in_unit = step / unit.unit;
+  if (unit.unit == 1 && step >= 1) return whole(value);
   return fixed(value / unit.unit, std::max(0, -exponent_of(in_unit))) + unit.suffix;
 }
 
@@ -71,7 +78,7 @@ std::vector<Tick> logarithmic_ticks(const Axis& axis, int wanted) {
   const double decades = std::log10(axis.high / axis.low);
   if (decades < 1) return linear_ticks(axis, wanted);
   const int stride = std::max(1, static_cast<int>(std::ceil(decades / wanted)));
-  const bool room = decades * 3 <= wanted + 1;
+  const bool room = decades * 3 <= wanted + 3;
   std::vector<Tick> out;
   for (int e = exponent_of(axis.low); e <= exponent_of(axis.high); ++e) {
     if (e % stride != 0) continue;
@@ -101,10 +108,9 @@ std::string significant(double value, int digits) {
   if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
   if (value == 0) return "0";
   const int exponent = exponent_of(value);
-  if (exponent >= 15 || exponent < -3) return scientific(value, std::min(digits, 3) - 1);
+  if (exponent >= 15 || exponent < -2) return scientific(value, std::min(digits, 3) - 1);
   if (exponent + 1 < digits) return fixed(value, digits - 1 - exponent);
-  const std::string whole = format_count(static_cast<uint64_t>(std::llround(std::abs(value))));
-  return value < 0 ? "−" + whole : whole;
+  return whole(value);
 }
 
 std::string percent(double fraction) {

@@ -16,7 +16,7 @@ constexpr int kColumns = 500;      // that curves are thinned to: wider than a p
                                    // the eye on a wide screen
 constexpr size_t kReadings = 500;  // of a line that brings none
 constexpr double kLabelPx = 16;    // between two end labels, at a 12 px font
-constexpr size_t kManyDots = 60;   // from here on dots are small
+constexpr size_t kManyDots = 25;   // from here on dots are small
 constexpr size_t kEnough = 200;    // points, for a quantile to tell outliers
 
 struct Frame {
@@ -32,6 +32,8 @@ struct Frame {
            x.place(point.x) <= 1 + 1e-9;
   }
 };
+
+bool is_large(const Chart& chart) { return chart.height_px > 200; }
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -129,30 +131,43 @@ void draw_line(Html& out, const Line& line, const Frame& frame) {
 }
 
 struct EndLabel {
-  double top;
+  double left_percent, top_px;
   std::string text;
   int color;
+  bool in_margin;  // or at a point inside the frame, where the line ends early
 };
 
-// The last value of each line that is not faint, beside where it ends, pushed apart where they
-// would cover one another.
+void push_apart(std::vector<EndLabel>& labels, double height_px) {
+  std::ranges::stable_sort(labels, {}, &EndLabel::top_px);
+  for (size_t i = 1; i < labels.size(); ++i)
+    labels[i].top_px = std::max(labels[i].top_px, labels[i - 1].top_px + kLabelPx);
+  // Those that were pushed below the frame push back.
+  double limit = height_px;
+  for (size_t i = labels.size(); i-- > 0; limit = labels[i].top_px - kLabelPx)
+    labels[i].top_px = std::min(labels[i].top_px, limit);
+}
+
+// The last value of each line that is not faint: beside the frame where the line reaches its end,
+// else above the last point.
 std::vector<EndLabel> end_labels(const Chart& chart, const Frame& frame) {
-  std::vector<EndLabel> labels;
+  std::vector<EndLabel> beside, inside;
   for (const Line& line : chart.lines) {
     if (line.style == Line::Style::faint) continue;
     const auto last = std::find_if(line.points.rbegin(), line.points.rend(),
                                    [&](const Point& point) { return frame.shows(point); });
-    if (last != line.points.rend())
-      labels.push_back({frame.top(last->y), significant(last->y), line.color});
+    if (last == line.points.rend()) continue;
+    const double place = frame.x.place(last->x);
+    const bool reaches = place > 0.97;
+    (reaches ? beside : inside)
+        .push_back({.left_percent = 100 * place,
+                    .top_px = frame.top(last->y),
+                    .text = significant(last->y),
+                    .color = line.color,
+                    .in_margin = reaches});
   }
-  std::ranges::stable_sort(labels, {}, &EndLabel::top);
-  for (size_t i = 1; i < labels.size(); ++i)
-    labels[i].top = std::max(labels[i].top, labels[i - 1].top + kLabelPx);
-  // Those that were pushed below the frame push back.
-  double limit = frame.height_px;
-  for (size_t i = labels.size(); i-- > 0; limit = labels[i].top - kLabelPx)
-    labels[i].top = std::min(labels[i].top, limit);
-  return labels;
+  push_apart(beside, frame.height_px);
+  beside.insert(beside.end(), inside.begin(), inside.end());
+  return beside;
 }
 
 std::string spoken(const Chart& chart) {
@@ -163,12 +178,6 @@ std::string spoken(const Chart& chart) {
     out += concat(" ", line.name, ": ", significant(first.y), " at step ", significant(first.x, 15),
                   ", ", significant(last.y), " at step ", significant(last.x, 15), ".");
   }
-  return out;
-}
-
-size_t widest(const std::vector<Tick>& ticks) {
-  size_t out = 0;
-  for (const Tick& tick : ticks) out = std::max(out, tick.text.size());
   return out;
 }
 
@@ -195,42 +204,63 @@ void draw_svg(Html& out, const Chart& chart, const Frame& frame, const std::vect
   out.add("</svg>");
 }
 
-void draw_words(Html& out, const Chart& chart, const Frame& frame,
-                const std::vector<Tick>& y_ticks) {
-  for (const Tick& tick : y_ticks)
-    out.add("<span class=\"yt\" style=\"top:")
-        .number(frame.top(tick.value), 1)
-        .add("px\">")
-        .text(tick.text)
-        .add("</span>");
-  const auto x_ticks = ticks(frame.x, chart.height_px > 200 ? 8 : 5);
-  for (size_t i = 0; i < x_ticks.size(); ++i) {
-    if (i % 2 == 0) out.add("<span class=\"xt\" style=\"left:");
-    else out.add("<span class=\"xt odd\" style=\"left:");
-    out.number(100 * frame.x.place(x_ticks[i].value), 2)
-        .add("%\">")
-        .text(x_ticks[i].text)
-        .add("</span>");
-  }
-  // Beside the first tick's label, which may stand half in the margin.
-  const bool aside = !x_ticks.empty() && frame.x.place(x_ticks[0].value) < 0.05;
-  out.add("<span class=\"xname\" style=\"margin-right:calc(6px + ")
-      .number(aside ? 0.5 * static_cast<double>(x_ticks[0].text.size()) : 0.0, 1)
-      .add("ch)\">step</span>");
-  for (const EndLabel& label : end_labels(chart, frame))
-    out.add("<span class=\"end c")
-        .number(label.color)
-        .add("\" style=\"top:")
-        .number(label.top, 1)
-        .add("px\">")
-        .text(label.text)
-        .add("</span>");
+// Do the labels have room on the narrowest phone, where a plot is some 215 px wide?
+bool fit_on_a_phone(const std::vector<Tick>& ticks) {
+  size_t px = 0;
+  for (const Tick& tick : ticks) px += 7 * tick.text.size() + 12;  // at 12 px, and a gap
+  return px <= 215;
 }
 
-size_t longest_end_label(const Chart& chart, const Frame& frame) {
-  size_t out = 0;
-  for (const EndLabel& label : end_labels(chart, frame)) out = std::max(out, label.text.size());
-  return out;
+void draw_x_ticks(Html& out, const std::vector<Tick>& x_ticks, const Axis& x) {
+  const bool all = fit_on_a_phone(x_ticks);
+  for (size_t i = 0; i < x_ticks.size(); ++i) {
+    if (all || i % 2 == 0) out.add("<span class=\"xt\" style=\"left:");
+    else out.add("<span class=\"xt odd\" style=\"left:");
+    out.number(100 * x.place(x_ticks[i].value), 2).add("%\">");
+    out.text(x_ticks[i].text).add("</span>");
+  }
+  // The axis's name stands beside the first label, which may reach into the margin.
+  const bool aside = !x_ticks.empty() && x.place(x_ticks[0].value) < 0.05;
+  const double half = aside ? 0.5 * static_cast<double>(x_ticks[0].text.size()) : 0;
+  out.add("<span class=\"xname\" style=\"margin-right:calc(6px + ").number(half, 1);
+  out.add("ch)\">step</span>");
+}
+
+void draw_y_ticks(Html& out, const std::vector<Tick>& y_ticks, const Frame& frame) {
+  for (const Tick& tick : y_ticks) {
+    out.add("<span class=\"yt\" style=\"top:").number(frame.top(tick.value), 1).add("px\">");
+    out.text(tick.text).add("</span>");
+  }
+}
+
+void draw_end_labels(Html& out, const std::vector<EndLabel>& labels) {
+  for (const EndLabel& label : labels) {
+    if (label.in_margin) out.add("<span class=\"end c");
+    else out.add("<span class=\"end inside c");
+    out.number(label.color).add("\" style=\"top:").number(label.top_px, 1).add("px;left:");
+    out.number(label.left_percent, 2).add("%\">").text(label.text).add("</span>");
+  }
+}
+
+// Says which values the frame leaves out, so that a cut spike is not taken for a small one.
+Html note_on_outliers(const Chart& chart, const Frame& frame) {
+  int64_t count = 0;
+  double furthest = frame.y.high;
+  for (const Line& line : chart.lines)
+    for (const Point& point : line.points) {
+      if (line.style != Line::Style::faint || !frame.shows(point)) continue;
+      const double place = frame.y.place(point.y);
+      if (place >= 0 && place <= 1) continue;
+      ++count;
+      if (std::abs(point.y) > std::abs(furthest)) furthest = point.y;
+    }
+  Html out;
+  if (count == 0) return out;
+  out.add("<p class=\"note\">").number(count);
+  if (count == 1) out.add(" value lies beyond the frame");
+  else out.add(" values lie beyond the frame");
+  if (furthest > frame.y.high) out.add(", up to ").text(significant(furthest));
+  return out.add(".</p>");
 }
 
 // Empty when nothing can be shown in this view.
@@ -240,27 +270,26 @@ Html draw_view(const Chart& chart, const View& view, size_t number) {
   const Range range = y_range(chart, frame);
   if (range.empty()) return {};
   frame.y = y_axis(chart, view, range);
-  const auto y_ticks = ticks(frame.y, chart.height_px > 200 ? 6 : 4);
+  const auto x_ticks = ticks(frame.x, is_large(chart) ? 8 : 5);
+  const auto y_ticks = ticks(frame.y, is_large(chart) ? 6 : 4);
+  const auto labels = end_labels(chart, frame);
+  size_t left = 4, right = 2;  // of the margins, in characters
+  for (const Tick& tick : y_ticks) left = std::max(left, tick.text.size());
+  for (const EndLabel& label : labels)
+    if (label.in_margin) right = std::max(right, label.text.size());
+  char axes[192];  // for the script
+  std::snprintf(axes, sizeof axes, "%.9g %.9g %d %.9g %.9g %d", frame.x.low, frame.x.high,
+                frame.x.logarithmic, frame.y.low, frame.y.high, frame.y.logarithmic);
 
   Html out;
-  out.add("<div class=\"view v")
-      .number(number)
-      .add("\"><div class=\"plot\" tabindex=\"0\" style=\"--h:")
-      .number(frame.height_px)
-      .add("px;--left:")
-      .number(std::max<size_t>(widest(y_ticks), 4))
-      .add("ch;--right:")
-      .number(longest_end_label(chart, frame))
-      .add("ch\" data-axes=\"");
-  for (const Axis& axis : {frame.x, frame.y}) {
-    char text[96];
-    std::snprintf(text, sizeof text, "%.9g %.9g %d ", axis.low, axis.high, axis.logarithmic);
-    out.text(text);
-  }
-  out.add("\">");
+  out.add("<div class=\"view v").number(number).add("\"><div class=\"plot\" tabindex=\"0\" ");
+  out.add("style=\"--h:").number(frame.height_px).add("px;--left:").number(left);
+  out.add("ch;--right:").number(right).add("ch\" data-axes=\"").text(axes).add("\">");
   draw_svg(out, chart, frame, y_ticks);
-  draw_words(out, chart, frame, y_ticks);
-  out.add("</div></div>");
+  draw_y_ticks(out, y_ticks, frame);
+  draw_x_ticks(out, x_ticks, frame.x);
+  draw_end_labels(out, labels);
+  out.add("</div>").add(note_on_outliers(chart, frame)).add("</div>");
   return out;
 }
 
@@ -300,6 +329,9 @@ Html caption(const Chart& chart, const std::vector<std::string>& views) {
   if (chart.lines.size() > 1 || !chart.marks.empty()) {
     out.add("<span class=\"legend\">");
     for (const Line& line : chart.lines) {
+      // In a small chart the words are dearer than the hint that the pale line is what was
+      // smoothed.
+      if (line.style == Line::Style::faint && !is_large(chart)) continue;
       out.add("<span class=\"key c").number(line.color);
       if (line.style == Line::Style::faint) out.add(" faint");
       if (line.style == Line::Style::dots) out.add(" dots");

@@ -143,7 +143,7 @@ Html curves(const RunView& run, const ReportFacts& facts) {
                         .points = points_of(run, [](auto& step) { return step.learning_rate; })}}};
   small.add(draw(rate));
 
-  Chart norm = step_chart("norm", "Gradient norm", "before clipping",
+  Chart norm = step_chart("norm", "Gradient norm", "unclipped",
                           points_of(run, [](auto& step) { return step.grad_norm; }), steps_of(run));
   if (run.metrics.steps.size() >= kWorthViews)
     norm.views = {{.name = "log", .log_y = true}, {.name = "linear"}};

@@ -84,7 +84,7 @@ void write_report(const fs::path& run_dir, const ReportFacts& facts) {
 
 std::string summary_text(const fs::path& run_dir, const ReportFacts& facts) {
   const RunView run = view_run(run_dir, facts.unit);
-  std::string out = concat(facts.title, ": ", outcome_sentence(run));
+  std::string out = concat(facts.title, ": ", outcome_sentence(run, true));
   if (run.units() > 0)
     out += concat(", ", format_count(static_cast<uint64_t>(run.units())), " ", facts.unit);
   if (!run.ledger.attempts.empty())

@@ -105,9 +105,9 @@ std::string counted(int64_t count, const std::string& singular) {
   return concat(format_count(static_cast<uint64_t>(count)), " ", singular, count == 1 ? "" : "s");
 }
 
-std::string outcome_sentence(const RunView& run) {
+std::string outcome_sentence(const RunView& run, bool with_reason) {
   const std::string done = counted(run.last_step(), "step");
-  const std::string why = run.message().empty() ? "" : ": " + run.message();
+  const std::string why = with_reason && !run.message().empty() ? ": " + run.message() : "";
   switch (run.outcome()) {
     case Outcome::finished:
       return "finished after " + done;

@@ -61,8 +61,8 @@ struct HeldOutValue {
 };
 std::vector<HeldOutValue> held_out_values(const RunView& run, const std::string& key);
 
-// "finished after 300 steps", "stopped after step 41: SIGTERM".
-std::string outcome_sentence(const RunView& run);
+// "finished after 300 steps", "stopped after 41 steps: SIGTERM", the latter `with_reason`.
+std::string outcome_sentence(const RunView& run, bool with_reason);
 
 // The incidents of the facts, and those that the ledger knows: attempts that failed or were killed.
 std::vector<Incident> all_incidents(const RunView& run, const ReportFacts& facts);

@@ -20,7 +20,7 @@ const std::string_view kScript = R"js(
   const words = v => {
     if (v === null) return "not finite";
     const size = Math.abs(v);
-    if (size !== 0 && (size < 1e-3 || size >= 1e15)) return v.toExponential(2).replace("e+", "e");
+    if (size !== 0 && (size < 1e-2 || size >= 1e15)) return v.toExponential(2).replace("e+", "e");
     return size >= 1000 ? Math.round(v).toLocaleString("en-US") : v.toPrecision(4);
   };
   // The place in the ascending list that is nearest to x.

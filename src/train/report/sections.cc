@@ -87,16 +87,17 @@ std::vector<Headline> headline(const RunView& run, const ReportFacts& facts) {
 // A figure with its units small: digits speak, "min" and "%" only explain.
 void figure_value(Html& out, std::string_view value) {
   for (bool first = true; !value.empty(); first = false) {
-    const size_t end = std::min(value.find(' '), value.size() - 1) + 1;
+    const size_t end = std::min(value.find(' '), value.size());
     const std::string_view word = value.substr(0, end);
-    if (first || std::isdigit(static_cast<unsigned char>(word[0]))) out.text(word);
-    else out.add("<i>").text(word).add("</i>");
-    value.remove_prefix(end);
+    if (first) out.text(word);
+    else if (std::isdigit(static_cast<unsigned char>(word[0]))) out.add(" ").text(word);
+    else out.add("<i>&nbsp;").text(word).add("</i>");
+    value.remove_prefix(std::min(value.find_first_not_of(' ', end), value.size()));
   }
 }
 
-void status(Html& out, const RunView& run) {
-  switch (run.outcome()) {
+void status(Html& out, Outcome outcome) {
+  switch (outcome) {
     case Outcome::finished:
       out.add("<span class=\"status good\">finished</span>");
       break;
@@ -123,26 +124,23 @@ void fact_table(Html& out, Literal title, const std::vector<Fact>& facts) {
   out.add("</dl></div>");
 }
 
-void attempts_table(Html& out, const LedgerRecord& ledger) {
-  out.add(
-      "<div class=\"scroll\"><table "
-      "class=\"numbers\"><caption>Attempts</caption><thead><tr><th>#</th>"
-      "<th>began</th><th>steps</th><th>duration</th><th "
-      "class=\"words\">outcome</th></tr></thead><tbody>");
-  for (size_t i = 0; i < ledger.attempts.size(); ++i) {
-    const Attempt& attempt = ledger.attempts[i];
-    const bool any = attempt.last_step > attempt.resumed_after;
-    out.add("<tr><td>").number(i + 1).add("</td><td>").text(day_text(attempt.started));
-    out.add("</td><td>")
-        .text(
-            any ? concat(count_text(attempt.resumed_after + 1), "–", count_text(attempt.last_step))
-                : "none");
-    out.add("</td><td>").text(duration_text(attempt.wall())).add("</td><td class=\"words\">");
-    out.text(attempt.outcome == Outcome::unknown ? "killed" : outcome_name(attempt.outcome));
-    if (!attempt.message.empty()) out.add(": ").text(clipped(attempt.message, kSampleBytes));
-    out.add("</td></tr>");
+void attempts_list(Html& out, const LedgerRecord& ledger) {
+  out.add("<h3>Attempts</h3><ol class=\"attempts\">");
+  for (const Attempt& attempt : ledger.attempts) {
+    const std::string from = count_text(attempt.resumed_after + 1);
+    const std::string to = count_text(attempt.last_step);
+    out.add("<li><div>");
+    status(out, attempt.outcome);
+    out.add("<span>");
+    out.text(attempt.last_step > attempt.resumed_after ? concat("steps ", from, "–", to)
+                                                       : "no step");
+    out.add("</span><span>").text(duration_text(attempt.wall())).add("</span><span>");
+    out.text(day_text(attempt.started)).add("</span></div>");
+    if (!attempt.message.empty())
+      out.add("<p>").text(clipped(attempt.message, kSampleBytes)).add("</p>");
+    out.add("</li>");
   }
-  out.add("</tbody></table></div>");
+  out.add("</ol>");
 }
 
 void sample(Html& out, const SampleText& sample) {
@@ -163,10 +161,11 @@ Html header(const RunView& run, const ReportFacts& facts) {
       .add("</p><h1>")
       .text(facts.title);
   out.add("</h1>");
-  status(out, run);
+  status(out, run.outcome());
   if (!facts.subtitle.empty()) out.add("<p class=\"subtitle\">").text(facts.subtitle).add("</p>");
   std::vector<std::string> parts;
-  parts.push_back(capital(outcome_sentence(run)));
+  // Why a run failed stands among the incidents.
+  parts.push_back(capital(outcome_sentence(run, run.outcome() != Outcome::failed)));
   if (run.units() > 0) parts.push_back(count_text(run.units()) + " " + facts.unit);
   if (!run.ledger.attempts.empty())
     parts.push_back("begun " + day_text(run.ledger.attempts.front().started));
@@ -271,7 +270,7 @@ Html ledger(const RunView& run) {
     out.add("<p class=\"note\">")
         .text(counted(repeated, "step"))
         .add(" done again after a resume.</p>");
-  if (run.ledger.attempts.size() > 1) attempts_table(out, run.ledger);
+  if (run.ledger.attempts.size() > 1) attempts_list(out, run.ledger);
   out.add("</section>");
   return out;
 }

@@ -29,7 +29,7 @@ Smoothed smoothed(const Points& points, int64_t reach, Middle middle) {
   Smoothed out;
   std::vector<double> values;
   for (int64_t i = 0; i < n;) {
-    const int64_t near = std::min(reach, i / 4);
+    const int64_t near = std::min(reach, i / 2);
     values.clear();
     for (int64_t j = i - near; j < std::min(n, i + near + 1); ++j)
       values.push_back(points[static_cast<size_t>(j)].y);

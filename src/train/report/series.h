@@ -17,8 +17,8 @@ using Points = std::vector<Point>;  // x does not decrease
 // curve. 0 where the curve is too short to be worth it.
 int64_t smoothing_reach(size_t points);
 
-// The middle of each point's neighbours, their mean or median: `reach` on each side, but at most a
-// quarter of those before it, so that the first steep fall stays, and only those that there are at
+// The middle of each point's neighbours, their mean or median: `reach` on each side, but at most
+// half of those before it, so that the first steep fall stays, and only those that there are at
 // the end. Taken at places so close that neighbours share most of their points, the last point
 // among them: some hundreds of places however long the curve is. Values that are not finite are
 // left out.

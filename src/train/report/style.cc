@@ -40,7 +40,7 @@ a{color:var(--c0);text-underline-offset:2px}
 .status.good{background:var(--good-ground);color:var(--good)}
 .status.warn{background:var(--warn-ground);color:var(--warn)}
 .status.bad{background:var(--bad-ground);color:var(--bad)}
-.subtitle{margin-top:8px;font-size:1.0625rem;max-width:66ch}
+.subtitle{margin-top:8px;font-size:1.0625rem;max-width:72ch;text-wrap:balance}
 .meta{margin-top:8px;font-size:.9375rem;color:var(--soft);overflow-wrap:anywhere}
 .headline{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:1px;margin-top:32px;background:var(--line);border:1px solid var(--line);border-radius:10px;overflow:hidden}
 .headline>div{background:var(--raised);padding:14px 16px 16px}
@@ -81,14 +81,15 @@ figcaption .name{font-weight:650;font-size:.9375rem}
 .plot .faint{stroke-width:1;opacity:.38}
 .plot .thin{stroke-width:1.5;opacity:.75}
 .plot .dots{stroke-width:7}
-.plot .dots.many{stroke-width:3}
+.plot .dots.many{stroke-width:4.5}
 .plot .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 3}
 .plot .mark.alarm{stroke:var(--bad)}
 .yt,.xt,.end,.xname{position:absolute;white-space:nowrap;color:var(--soft);pointer-events:none}
 .yt{right:100%;margin-right:9px;transform:translateY(-50%)}
 .xt{top:100%;margin-top:6px;transform:translateX(-50%)}
 .xname{top:100%;right:100%;margin-top:6px}
-.end{left:100%;margin-left:8px;transform:translateY(-50%);color:var(--c);font-weight:650}
+.end{margin-left:8px;transform:translateY(-50%);color:var(--c);font-weight:650}
+.end.inside{margin-left:0;transform:translate(-50%,calc(-100% - 6px));text-shadow:0 0 3px var(--raised),0 0 3px var(--raised),0 0 3px var(--raised)}
 @container (max-width:430px){.xt.odd{display:none}}
 .cross{position:absolute;top:0;bottom:0;width:1px;background:var(--soft);pointer-events:none}
 .dot{position:absolute;width:9px;height:9px;margin:-4.5px;border-radius:50%;background:var(--c);box-shadow:0 0 0 2px var(--raised);pointer-events:none}
@@ -103,7 +104,6 @@ figcaption .name{font-weight:650;font-size:.9375rem}
 
 .scroll{overflow-x:auto}
 .numbers{border-collapse:collapse;font-size:.875rem;width:100%}
-.numbers caption{text-align:left;font-weight:650;padding:24px 0 6px}
 .numbers th,.numbers td{text-align:right;padding:6px 0 6px 20px;border-bottom:1px solid var(--line);font-weight:400;vertical-align:baseline;white-space:nowrap}
 .numbers thead th{color:var(--soft);font-size:.8125rem}
 .numbers th:first-child,.numbers td:first-child{padding-left:0;text-align:left}
@@ -114,6 +114,13 @@ figcaption .name{font-weight:650;font-size:.9375rem}
 .swatch{display:inline-block;width:11px;height:11px;border-radius:3px;background:var(--b);margin-right:10px}
 .b0{--b:var(--b0)}.b1{--b:var(--b1)}.b2{--b:var(--b2)}.b3{--b:var(--b3)}.b4{--b:var(--b4)}.b5{--b:var(--b5)}.b6{--b:var(--b6)}.b7{--b:var(--b7)}.b8{--b:var(--b8)}
 .ledger{max-width:680px}
+section>h3{margin-top:28px}
+.attempts{margin:0;padding:0;list-style:none;counter-reset:a;max-width:680px;font-size:.875rem}
+.attempts li{counter-increment:a;position:relative;padding:8px 0 8px calc(1ch + 18px);border-bottom:1px solid var(--line);overflow-wrap:anywhere}
+.attempts div{display:flex;flex-wrap:wrap;gap:2px 18px;align-items:baseline}
+.attempts li::before{content:counter(a);color:var(--soft);position:absolute;left:0;top:10px}
+.attempts .status{margin:0;min-width:5.6em;text-align:center}
+.attempts p{color:var(--soft);margin-top:4px}
 .ledger th{white-space:normal}
 .ledger small{margin-left:6px}
 
