@@ -18,6 +18,8 @@ from tokenizer_files import STYLES, byte_level, corpus
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, trainers
 
 SEED = 20260101
+# Every plane that has characters of its own; block_samples() reaches the others.
+CODES = [c for c in [*range(0x34000), *range(0xE0000, 0xE0400)] if not 0xD800 <= c < 0xE000]
 STDLIB = pathlib.Path(sysconfig.get_path("stdlib"))
 
 
@@ -175,8 +177,7 @@ def test_any_ids_decode_to_the_same_text(style, style_file):
 
 @pytest.mark.parametrize("style", ["gpt2", "llama3", "deepseek", "o200k"])
 def test_every_character_is_cut_in_the_same_place(style, style_file):
-    codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-    texts = ["".join(f"a{chr(c)}" for c in codes[i:i + 4096]) for i in range(0, len(codes), 4096)]
+    texts = ["".join(f"a{chr(c)}" for c in CODES[i:i + 4096]) for i in range(0, len(CODES), 4096)]
     assert_same_ids(*style_file(style), texts)
 
 
@@ -191,7 +192,7 @@ def test_all_of_the_standard_library_and_much_noise(style, style_file):
     assert_same_ids(*style_file(style), stdlib_texts(1000) + random_texts(50_000, SEED + 2))
 
 
-@pytest.mark.parametrize("style", ["gpt2", "qwen2", "deepseek", "llama2", "mistral"])
+@pytest.mark.parametrize("style", ["gpt2", "deepseek", "llama2"])
 def test_words_of_a_megabyte(style, style_file):
     rng = random.Random(SEED)
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -207,10 +208,9 @@ def test_normal_forms_of_every_character_and_of_marks_in_a_row(form, tmp_path):
     path = tmp_path / "tokenizer.json"
     tok.save(str(path))
     rng = random.Random(SEED)
-    codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-    texts = ["\n".join(map(chr, codes[i:i + 4096])) for i in range(0, len(codes), 4096)]
-    marks = [c for c in codes if unicodedata.combining(chr(c))]
-    bases = [c for c in codes if unicodedata.decomposition(chr(c))] + list(range(0x1100, 0x1200)) + list(range(0xAC00, 0xAD00))
+    texts = ["\n".join(map(chr, CODES[i:i + 4096])) for i in range(0, len(CODES), 4096)]
+    marks = [c for c in CODES if unicodedata.combining(chr(c))]
+    bases = [c for c in CODES if unicodedata.decomposition(chr(c))] + list(range(0x1100, 0x1200)) + list(range(0xAC00, 0xAD00))
     for _ in range(3000):
         texts.append("".join(chr(rng.choice(rng.choice([marks, bases, marks, [0x61, 0x20]]))) for _ in range(12)))
     ids = encode(path, texts)

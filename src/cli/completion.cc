@@ -106,8 +106,7 @@ complete -F _trireme trireme ./trireme
 }
 
 std::string zsh_script(const std::vector<Node>& nodes) {
-  return concat(R"(#compdef trireme
-# Completion of trireme for zsh. Load it with: source <(trireme completion zsh)
+  return concat(R"(# Completion of trireme for zsh. Load it with: source <(trireme completion zsh)
 _trireme() {
   local verb="" word verbs="" options="" keys="" current="${words[CURRENT]}"
   local all_keys=")",
@@ -121,7 +120,7 @@ _trireme() {
     _files
   fi
 }
-(( $+functions[compdef] )) && compdef _trireme trireme ./trireme
+compdef _trireme trireme ./trireme
 )");
 }
 

@@ -12,7 +12,12 @@ namespace trireme {
 
 std::span<const Verb> verbs() {
   static constexpr Verb all[] = {
+      {"train", "run a recipe", declare_train},
+      {"generate", "continue a text with a trained model", declare_generate},
+      {"eval", "measure a trained model on texts", declare_eval},
+      {"verify", "check that every layout gives the same numbers", declare_verify},
       {"data", "prepare a corpus of text, and look into it", declare_data},
+      {"ckpt", "list, show, check, convert and compare checkpoints", declare_ckpt},
       {"explain", "show every value of a recipe and where it came from", declare_explain},
       {"tokenizer", "train a tokenizer, encode and decode", declare_tokenizer},
       {"version", "print the versions of Trireme and of what it stands on", declare_version},

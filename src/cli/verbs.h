@@ -26,11 +26,16 @@ struct Verb {
 
 std::span<const Verb> verbs();
 
+Run declare_ckpt(CLI::App& app);
 Run declare_completion(CLI::App& app);
 Run declare_data(CLI::App& app);
+Run declare_eval(CLI::App& app);
 Run declare_explain(CLI::App& app);
+Run declare_generate(CLI::App& app);
 Run declare_help(CLI::App& app);
 Run declare_tokenizer(CLI::App& app);
+Run declare_train(CLI::App& app);
+Run declare_verify(CLI::App& app);
 Run declare_version(CLI::App& app);
 
 // Parses the command line and runs one verb. Never throws, unless TRIREME_DEBUG=1 is set: then an
