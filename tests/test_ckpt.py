@@ -218,7 +218,7 @@ def test_wrong_input(trireme, llama, checkpoint, tmp_path):
         (["convert", llama, "--to", "hf", "bad/model.safetensors/out"], "bad/model.safetensors"),
         (["prune", tmp_path, "--keep", 0], "keep"),
         (["prune", tmp_path], "keep"),
-        ([], "ubcommand"),
+        ([], "a verb is missing"),
     ]
     for arguments, reason in cases:
         done = trireme("ckpt", *arguments, code=None)
@@ -232,7 +232,7 @@ def run(tmp_path_factory):
     """Fifty steps by two ranks over which weights and moments are cut; checkpoints at 30, 40, 50."""
     folder = tmp_path_factory.mktemp("run")
     recipe = small_run.write(folder)
-    subprocess.run([BINARY, "train", recipe, "run.dir=run", "layout.shard=2", "--ranks", "2", "--fabric", "thread"],
+    subprocess.run([BINARY, "train", recipe, "run.dir=run", "layout.shard=2"],
                    cwd=folder, check=True, capture_output=True)
     return folder / "run"
 

@@ -68,19 +68,112 @@ def hard_cases():
     everything = "".join(map(chr, range(256)))
     family = "👨‍👩‍👧‍👦 👩🏽‍🚀 🏳️‍🌈 🇩🇪🇫🇷 1️⃣ ❤️"
     marks = "e\u0301 a\u0308\u0304 \u0301\u0301x क्षि நி กำ Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!͖̬̰̙̗̿̋ͥͥ̂ͣ̐́́͜͞"
-    spaces = [" ", "  ", "   ", "\t", "\t\t", "\n", "\n\n", "\r\n", "\r\n\r\n", "\v\f", "\u00a0", "\u00a0\u00a0", "\u2003 \u2003", "\u3000",
-              "\u2028", "\u2029", "\u0085", "\u180e", "\u200b", "\ufeff", "\x1c\x1d\x1e\x1f", " \n ", "\n \n", "\t \n\t", "  \r"]
-    special = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "a<|endoftext|> b", "<|endoftext|", "<s>", "</s> <s>a</s>", "<unk>",
-               "<|begin_of_text|>x", "<0x41>", "<0xFF><0x0a>", "▁", "▁▁a ▁b", "<｜User｜>é!<think>", "<Tok3>  <Tok7> <tok9>x",
-               " <TOK31> ", "the the there", "ﬁne fine FINE", "é!e\u0301!", "<tool_call>", "\n\n\n<b><unused0>"]
-    words = ["don't DON'T we'LL I'D they'Re it'ſ 'sS ''s 'tis 's", "x=1;y=22;z=333;w=4444;55555", "1½²³Ⅷ٣४௪一二", "3.14159e-10",
-             "CamelCaseHTTPServer2Go", "snake_case__dunder__", "a_b=c==d", "https://user@host:8080/p?q=1&r=%20#f",
-             "!!!???...---===///\\\\", "#!/usr/bin/env python3\n", "\\u0041\\n", "ŉ ǰ ΐ ß ẞ ﬀ ﬁ ﬅ K Å", "İıŞş ΣσςΑ", "unmergeable xyzzyx ééé",
-             "ab" * 30, "ababa" * 100, "한국어" * 20, "中文" * 40, "ไม่มีช่องว่าง", "العربية ١٢٣", "עִבְרִית", "ᄀ각ᆨ\u1160\u11a8"]
-    long = ["a" * 5000, "ab " * 2000, " " * 3000, "\n" * 3000, "é" * 2000, "😀" * 1000, "中" * 3000, "1" * 1000, "." * 3000,
-            "\u0301" * 500, "x" + " " * 100 + "y", "a\u0300" * 1000]
-    return [everything, family, marks, *spaces, *(f"a{s}b" for s in spaces), *(f"{s}1{s}!" for s in spaces), *special,
-            *(f"x{s}y z{s} {s}" for s in special), *words, *long, "", "\0", "\0a\0", "\x7f", "\ufffd", "\ufffe\uffff", "\U0010ffff"]
+    spaces = [
+        " ",
+        "  ",
+        "   ",
+        "\t",
+        "\t\t",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\r\n\r\n",
+        "\v\f",
+        "\u00a0",
+        "\u00a0\u00a0",
+        "\u2003 \u2003",
+        "\u3000",
+        "\u2028",
+        "\u2029",
+        "\u0085",
+        "\u180e",
+        "\u200b",
+        "\ufeff",
+        "\x1c\x1d\x1e\x1f",
+        " \n ",
+        "\n \n",
+        "\t \n\t",
+        "  \r",
+    ]
+    special = [
+        "<|endoftext|>",
+        "<|endoftext|><|endoftext|>",
+        "a<|endoftext|> b",
+        "<|endoftext|",
+        "<s>",
+        "</s> <s>a</s>",
+        "<unk>",
+        "<|begin_of_text|>x",
+        "<0x41>",
+        "<0xFF><0x0a>",
+        "▁",
+        "▁▁a ▁b",
+        "<｜User｜>é!<think>",
+        "<Tok3>  <Tok7> <tok9>x",
+        " <TOK31> ",
+        "the the there",
+        "ﬁne fine FINE",
+        "é!e\u0301!",
+        "<tool_call>",
+        "\n\n\n<b><unused0>",
+    ]
+    words = [
+        "don't DON'T we'LL I'D they'Re it'ſ 'sS ''s 'tis 's",
+        "x=1;y=22;z=333;w=4444;55555",
+        "1½²³Ⅷ٣४௪一二",
+        "3.14159e-10",
+        "CamelCaseHTTPServer2Go",
+        "snake_case__dunder__",
+        "a_b=c==d",
+        "https://user@host:8080/p?q=1&r=%20#f",
+        "!!!???...---===///\\\\",
+        "#!/usr/bin/env python3\n",
+        "\\u0041\\n",
+        "ŉ ǰ ΐ ß ẞ ﬀ ﬁ ﬅ K Å",
+        "İıŞş ΣσςΑ",
+        "unmergeable xyzzyx ééé",
+        "ab" * 30,
+        "ababa" * 100,
+        "한국어" * 20,
+        "中文" * 40,
+        "ไม่มีช่องว่าง",
+        "العربية ١٢٣",
+        "עִבְרִית",
+        "ᄀ각ᆨ\u1160\u11a8",
+    ]
+    long = [
+        "a" * 5000,
+        "ab " * 2000,
+        " " * 3000,
+        "\n" * 3000,
+        "é" * 2000,
+        "😀" * 1000,
+        "中" * 3000,
+        "1" * 1000,
+        "." * 3000,
+        "\u0301" * 500,
+        "x" + " " * 100 + "y",
+        "a\u0300" * 1000,
+    ]
+    return [
+        everything,
+        family,
+        marks,
+        *spaces,
+        *(f"a{s}b" for s in spaces),
+        *(f"{s}1{s}!" for s in spaces),
+        *special,
+        *(f"x{s}y z{s} {s}" for s in special),
+        *words,
+        *long,
+        "",
+        "\0",
+        "\0a\0",
+        "\x7f",
+        "\ufffd",
+        "\ufffe\uffff",
+        "\U0010ffff",
+    ]
 
 
 def block_samples():
@@ -89,15 +182,66 @@ def block_samples():
     texts = []
     for block in range(0, 0x110000, 256):
         if not 0xD800 <= block < 0xE000:
-            texts.append("".join(rng.choice(["", " ", "a", "1", "'", "\n", "B "]) + chr(block + rng.randrange(256)) for _ in range(24)))
+            texts.append(
+                "".join(
+                    rng.choice(["", " ", "a", "1", "'", "\n", "B "]) + chr(block + rng.randrange(256))
+                    for _ in range(24)
+                )
+            )
     return texts
 
 
 def random_texts(count, seed):
     rng = random.Random(seed)
-    pieces = [" ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "'", "the", "The", " a", "é", "e\u0301", "\u0323", "中", "한", "각", "ก", "1", "234",
-              "٣", "²", "_", ".", "...", "-", "/", "=", "\u200d", "👨", "\u00a0", "\u3000", "\u0085", "<Tok", "<Tok5>", "<Tok10>", "<tok14>",
-              "<|endoftext|>", "<s>", "▁", "fine", "ﬁne", "\x00", "\x7f", "ſ", "K", "ﬃ"]
+    pieces = [
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "'s",
+        "'LL",
+        "'",
+        "the",
+        "The",
+        " a",
+        "é",
+        "e\u0301",
+        "\u0323",
+        "中",
+        "한",
+        "각",
+        "ก",
+        "1",
+        "234",
+        "٣",
+        "²",
+        "_",
+        ".",
+        "...",
+        "-",
+        "/",
+        "=",
+        "\u200d",
+        "👨",
+        "\u00a0",
+        "\u3000",
+        "\u0085",
+        "<Tok",
+        "<Tok5>",
+        "<Tok10>",
+        "<tok14>",
+        "<|endoftext|>",
+        "<s>",
+        "▁",
+        "fine",
+        "ﬁne",
+        "\x00",
+        "\x7f",
+        "ſ",
+        "K",
+        "ﬃ",
+    ]
     texts = []
     for _ in range(count):
         out = []
@@ -134,8 +278,10 @@ def assert_same_ids(tok, path, texts, *options, add_special_tokens=False):
     for text, ours, theirs in zip(texts, found, expected):
         if ours != theirs:
             at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
-            raise AssertionError(f"seed {SEED}: {text[:300]!r}\nfrom id {at}: ours {ours[at:at + 8]}, theirs {theirs[at:at + 8]}: "
-                                 f"{[tok.id_to_token(i) for i in theirs[max(0, at - 2):at + 8]]}")
+            raise AssertionError(
+                f"seed {SEED}: {text[:300]!r}\nfrom id {at}: ours {ours[at:at + 8]}, theirs {theirs[at:at + 8]}: "
+                f"{[tok.id_to_token(i) for i in theirs[max(0, at - 2):at + 8]]}"
+            )
     return expected
 
 
@@ -149,7 +295,9 @@ def test_ids_are_those_of_tokenizers(style, style_file):
     assert_same_ids(tok, path, hard_cases(), "--add-special", add_special_tokens=True)
 
     for skip, options in ((False, ()), (True, ("--skip-special",))):
-        for ours, theirs, text in zip(decode(path, ids, *options), tok.decode_batch(ids, skip_special_tokens=skip), texts):
+        for ours, theirs, text in zip(
+            decode(path, ids, *options), tok.decode_batch(ids, skip_special_tokens=skip), texts
+        ):
             assert ours == theirs, text[:300]
 
 
@@ -168,8 +316,11 @@ def test_any_ids_decode_to_the_same_text(style, style_file):
     ids = [[rng.choice(known) for _ in range(rng.randrange(20))] for _ in range(2000)]
     if style in ("llama2", "mistral", "gemma"):  # runs of byte tokens, whole characters or not
         first = tok.token_to_id("<0x00>")
-        ids += [[first + b for b in rng.choice(["é", "中", "😀a", "é中"]).encode()[:rng.randrange(1, 9)]] + [rng.choice(known)]
-                for _ in range(500)]
+        ids += [
+            [first + b for b in rng.choice(["é", "中", "😀a", "é中"]).encode()[: rng.randrange(1, 9)]]
+            + [rng.choice(known)]
+            for _ in range(500)
+        ]
     for skip, options in ((False, ()), (True, ("--skip-special",))):
         for ours, theirs, of in zip(decode(path, ids, *options), tok.decode_batch(ids, skip_special_tokens=skip), ids):
             assert ours == theirs, of
@@ -177,7 +328,7 @@ def test_any_ids_decode_to_the_same_text(style, style_file):
 
 @pytest.mark.parametrize("style", ["gpt2", "llama3", "deepseek", "o200k"])
 def test_every_character_is_cut_in_the_same_place(style, style_file):
-    texts = ["".join(f"a{chr(c)}" for c in CODES[i:i + 4096]) for i in range(0, len(CODES), 4096)]
+    texts = ["".join(f"a{chr(c)}" for c in CODES[i : i + 4096]) for i in range(0, len(CODES), 4096)]
     assert_same_ids(*style_file(style), texts)
 
 
@@ -196,8 +347,13 @@ def test_all_of_the_standard_library_and_much_noise(style, style_file):
 def test_words_of_a_megabyte(style, style_file):
     rng = random.Random(SEED)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    texts = ["a" * 1_000_000, "".join(rng.choice(letters) for _ in range(1_000_000)), "中" * 300_000,
-             "".join(chr(rng.randrange(0x4E00, 0x9FA5)) for _ in range(300_000)), " " * 500_000]
+    texts = [
+        "a" * 1_000_000,
+        "".join(rng.choice(letters) for _ in range(1_000_000)),
+        "中" * 300_000,
+        "".join(chr(rng.randrange(0x4E00, 0x9FA5)) for _ in range(300_000)),
+        " " * 500_000,
+    ]
     assert_same_ids(*style_file(style), texts)
 
 
@@ -208,9 +364,13 @@ def test_normal_forms_of_every_character_and_of_marks_in_a_row(form, tmp_path):
     path = tmp_path / "tokenizer.json"
     tok.save(str(path))
     rng = random.Random(SEED)
-    texts = ["\n".join(map(chr, CODES[i:i + 4096])) for i in range(0, len(CODES), 4096)]
+    texts = ["\n".join(map(chr, CODES[i : i + 4096])) for i in range(0, len(CODES), 4096)]
     marks = [c for c in CODES if unicodedata.combining(chr(c))]
-    bases = [c for c in CODES if unicodedata.decomposition(chr(c))] + list(range(0x1100, 0x1200)) + list(range(0xAC00, 0xAD00))
+    bases = (
+        [c for c in CODES if unicodedata.decomposition(chr(c))]
+        + list(range(0x1100, 0x1200))
+        + list(range(0xAC00, 0xAD00))
+    )
     for _ in range(3000):
         texts.append("".join(chr(rng.choice(rng.choice([marks, bases, marks, [0x61, 0x20]]))) for _ in range(12)))
     ids = encode(path, texts)
@@ -247,9 +407,16 @@ def test_training_finds_the_same_merges(options, tmp_path):
 
     theirs = Tokenizer(tokenizers.models.BPE())
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    theirs.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=3000, special_tokens=special, min_frequency=options.get("min_frequency", 0), show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    theirs.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=3000,
+            special_tokens=special,
+            min_frequency=options.get("min_frequency", 0),
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     ours = json.loads(out.read_text())
     theirs_json = json.loads(theirs.to_str())
     assert ours["model"]["merges"] == theirs_json["model"]["merges"]
@@ -268,18 +435,22 @@ def test_wrong_input_has_one_message_and_leaves_nothing_behind(tmp_path, style_f
     text = tmp_path / "text.txt"
     text.write_text("some text")
     out = tmp_path / "out.json"
-    cases = [(("encode", "--tokenizer", tmp_path / "none.json"), "none.json"),
-             (("encode", "--tokenizer", empty), "empty.json"),
-             (("encode", "--tokenizer", broken), "broken.json"),
-             (("encode", "--tokenizer", path, lines), "lines.jsonl:2"),
-             (("decode", "--tokenizer", path, lines), "lines.jsonl:1"),
-             (("decode", "--tokenizer", path), "stdin:1"),
-             (("train", tmp_path / "none.txt", "--vocab", 300, "--out", out), "none.txt"),
-             (("train", text, "--vocab", 100, "--out", out), "257"),
-             (("train", text, "--out", out), "--vocab"),
-             (("train", text, "--vocab", 300, "--out", text / "below-a-file.json"), "below-a-file.json")]
+    cases = [
+        (("encode", "--tokenizer", tmp_path / "none.json"), "none.json"),
+        (("encode", "--tokenizer", empty), "empty.json"),
+        (("encode", "--tokenizer", broken), "broken.json"),
+        (("encode", "--tokenizer", path, lines), "lines.jsonl:2"),
+        (("decode", "--tokenizer", path, lines), "lines.jsonl:1"),
+        (("decode", "--tokenizer", path), "stdin:1"),
+        (("train", tmp_path / "none.txt", "--vocab", 300, "--out", out), "none.txt"),
+        (("train", text, "--vocab", 100, "--out", out), "257"),
+        (("train", text, "--out", out), "--vocab"),
+        (("train", text, "--vocab", 300, "--out", text / "below-a-file.json"), "below-a-file.json"),
+    ]
     for arguments, named in cases:
-        done = subprocess.run([BINARY, "tokenizer", *map(str, arguments)], input=b'{"ids": [99999999]}\n', capture_output=True)
+        done = subprocess.run(
+            [BINARY, "tokenizer", *map(str, arguments)], input=b'{"ids": [99999999]}\n', capture_output=True
+        )
         message = done.stderr.decode()
         assert done.returncode in (1, 2), message
         assert done.returncode == 2 or "below-a-file" in message

@@ -8,21 +8,31 @@ import sysconfig
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-          r"|\s+(?!\S)|\s+")
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
-            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-            r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
-O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK = [
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+]
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 @functools.cache
 def corpus(megabytes=0.4):
     """Texts of the standard library, and some in other scripts."""
-    texts, size = ["Größe naïve façade — 日本語のテキスト 中文文本 한국어 텍스트 русский текст ελληνικά עברית 12345 ٣٤٥ ½ 😀👨‍👩‍👧 " * 40], 0
+    texts, size = [
+        "Größe naïve façade — 日本語のテキスト 中文文本 한국어 텍스트 русский текст ελληνικά עברית 12345 ٣٤٥ ½ 😀👨‍👩‍👧 "
+        * 40
+    ], 0
     for path in sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py")):
         if size > megabytes * 1e6:
             break
@@ -41,8 +51,15 @@ def byte_level(pre_tokenizer, normalizer=None, vocab=1500, special=("<|endoftext
     tok.pre_tokenizer, tok.decoder = pre_tokenizer, decoders.ByteLevel()
     if normalizer:
         tok.normalizer = normalizer
-    tok.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=vocab, special_tokens=list(special), show_progress=False,
-                                                          initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    tok.train_from_iterator(
+        corpus(),
+        trainers.BpeTrainer(
+            vocab_size=vocab,
+            special_tokens=list(special),
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     return tok
 
 
@@ -61,10 +78,19 @@ def gpt2_prefix_space():
 
 
 def llama3():
-    tok = byte_level(bare_bytes(split(LLAMA3)), special=["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], ignore_merges=True)
-    tok.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
-        single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|> $B",
-        special_tokens=[("<|begin_of_text|>", 0)])])
+    tok = byte_level(
+        bare_bytes(split(LLAMA3)), special=["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], ignore_merges=True
+    )
+    tok.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(
+                single="<|begin_of_text|> $A",
+                pair="<|begin_of_text|> $A <|begin_of_text|> $B",
+                special_tokens=[("<|begin_of_text|>", 0)],
+            ),
+        ]
+    )
     # Whole words that no merges lead to: only ignore_merges finds them.
     document = json.loads(tok.to_str())
     for word in ["Ġunmergeable", "xyzzyx", "Ã©Ã©Ã©"]:
@@ -73,21 +99,28 @@ def llama3():
 
 
 def qwen2():
-    tok = byte_level(bare_bytes(split(QWEN2)), normalizers.NFC(), special=["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tok = byte_level(
+        bare_bytes(split(QWEN2)), normalizers.NFC(), special=["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    )
     tok.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("é!", normalized=True)])
     return tok
 
 
 def deepseek():
-    tok = byte_level(bare_bytes(*map(split, DEEPSEEK)), normalizers.Sequence([]),
-                     special=["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"])
+    tok = byte_level(
+        bare_bytes(*map(split, DEEPSEEK)),
+        normalizers.Sequence([]),
+        special=["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"],
+    )
     tok.add_tokens([AddedToken("<｜User｜>", normalized=True), AddedToken("<think>", normalized=False)])
     return tok
 
 
 def starcoder():
-    tok = byte_level(pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
-                     special=["<|endoftext|>", "<fim_prefix>"])
+    tok = byte_level(
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
+        special=["<|endoftext|>", "<fim_prefix>"],
+    )
     tok.add_tokens([AddedToken(" " * n, normalized=True) for n in (2, 4, 8)])
     return tok
 
@@ -97,32 +130,61 @@ def o200k():
 
 
 def falcon():
-    return byte_level(pre_tokenizers.Sequence([
-        pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False),
-        pre_tokenizers.Digits(False), split("[0-9][0-9][0-9]")]))
+    return byte_level(
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Punctuation("contiguous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+                pre_tokenizers.Digits(False),
+                split("[0-9][0-9][0-9]"),
+            ]
+        )
+    )
 
 
 def behaviors():
     """Every behaviour of Split, by literal, expression and character."""
-    return byte_level(bare_bytes(
-        pre_tokenizers.Split("e", "merged_with_previous"), pre_tokenizers.Split(Regex(r"\s+"), "merged_with_next"),
-        pre_tokenizers.Split(Regex(r"\p{Lu}"), "contiguous"), pre_tokenizers.Split("_", "removed"),
-        pre_tokenizers.Split(Regex(r"[a-f]"), "isolated", invert=True), pre_tokenizers.CharDelimiterSplit("="),
-        pre_tokenizers.Digits(False)))
+    return byte_level(
+        bare_bytes(
+            pre_tokenizers.Split("e", "merged_with_previous"),
+            pre_tokenizers.Split(Regex(r"\s"), "merged_with_next"),
+            pre_tokenizers.Split(Regex(r"\p{Lu}"), "contiguous"),
+            pre_tokenizers.Split("_", "removed"),
+            pre_tokenizers.Split(Regex(r"[a-f]"), "isolated", invert=True),
+            pre_tokenizers.CharDelimiterSplit("="),
+            pre_tokenizers.Digits(False),
+        )
+    )
 
 
 def many_added():
     """Added tokens with every combination of their flags, some inside others, under a normalizer that changes them."""
-    tok = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False),
-                     normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), special=["<|endoftext|>"])
+    tok = byte_level(
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]),
+        special=["<|endoftext|>"],
+    )
     tokens = []
     for n in range(32):
         flags = [bool(n >> i & 1) for i in range(5)]
-        tokens.append(AddedToken(f"<Tok{n}>", single_word=flags[0], lstrip=flags[1], rstrip=flags[2], normalized=flags[3],
-                                 special=flags[4]))
-    tokens += [AddedToken("<Tok", normalized=False), AddedToken("ﬁne", normalized=True), AddedToken("fine", normalized=True),
-               AddedToken("the", single_word=True, normalized=False), AddedToken(" the", normalized=True, lstrip=True),
-               AddedToken("<|endoftext|><|endoftext|>", normalized=False, special=True)]
+        tokens.append(
+            AddedToken(
+                f"<Tok{n}>",
+                single_word=flags[0],
+                lstrip=flags[1],
+                rstrip=flags[2],
+                normalized=flags[3],
+                special=flags[4],
+            )
+        )
+    tokens += [
+        AddedToken("<Tok", normalized=False),
+        AddedToken("ﬁne", normalized=True),
+        AddedToken("fine", normalized=True),
+        AddedToken("the", single_word=True, normalized=False),
+        AddedToken(" the", normalized=True, lstrip=True),
+        AddedToken("<|endoftext|><|endoftext|>", normalized=False, special=True),
+    ]
     for token in tokens:
         (tok.add_special_tokens if token.special else tok.add_tokens)([token])
     return tok
@@ -133,8 +195,13 @@ def changed_text(*steps):
 
 
 def stripped():
-    return changed_text(normalizers.Strip(left=True, right=True), normalizers.NFD(), normalizers.StripAccents(),
-                        normalizers.Replace(Regex(r"\d+"), "#"), normalizers.Replace("ab", ""))
+    return changed_text(
+        normalizers.Strip(left=True, right=True),
+        normalizers.NFD(),
+        normalizers.StripAccents(),
+        normalizers.Replace(Regex(r"\d+"), "#"),
+        normalizers.Replace("ab", ""),
+    )
 
 
 def compatible():
@@ -157,8 +224,10 @@ def fallback(normalizer, pre_tokenizer, decoder, train_pre_tokenizer, vocab=1500
     trainee.pre_tokenizer = train_pre_tokenizer
     special = ["<unk>", "<s>", "</s>"]
     names = [f"<0x{b:02X}>" for b in range(256)] if byte_fallback else []
-    trainee.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=vocab, special_tokens=special + names, show_progress=False,
-                                                              limit_alphabet=300))
+    trainee.train_from_iterator(
+        corpus(),
+        trainers.BpeTrainer(vocab_size=vocab, special_tokens=special + names, show_progress=False, limit_alphabet=300),
+    )
     document = json.loads(trainee.to_str())
     document["added_tokens"] = [t for t in document["added_tokens"] if t["content"] in special]
     document["model"].update(byte_fallback=byte_fallback, fuse_unk=fuse_unk, unk_token="<unk>")
@@ -167,43 +236,101 @@ def fallback(normalizer, pre_tokenizer, decoder, train_pre_tokenizer, vocab=1500
     if pre_tokenizer:
         tok.pre_tokenizer = pre_tokenizer
     tok.decoder = decoder
-    tok.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    tok.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
     return tok
 
 
 def llama2():
-    return fallback(normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None,
-                    decoders.Sequence([*SPACE_DECODER, decoders.Strip(" ", 1, 0)]),
-                    pre_tokenizers.Split("▁", "merged_with_next"))
+    return fallback(
+        normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
+        None,
+        decoders.Sequence([*SPACE_DECODER, decoders.Strip(" ", 1, 0)]),
+        pre_tokenizers.Split("▁", "merged_with_next"),
+    )
 
 
 def mistral():
     metaspace = pre_tokenizers.Metaspace("▁", prepend_scheme="first", split=False)
-    return fallback(None, metaspace, decoders.Sequence([*SPACE_DECODER, decoders.Strip(" ", 1, 0)]),
-                    pre_tokenizers.Metaspace("▁", prepend_scheme="first"))
+    return fallback(
+        None,
+        metaspace,
+        decoders.Sequence([*SPACE_DECODER, decoders.Strip(" ", 1, 0)]),
+        pre_tokenizers.Metaspace("▁", prepend_scheme="first"),
+    )
 
 
 def gemma():
     cut = pre_tokenizers.Split(" ", "merged_with_previous")
-    tok = fallback(normalizers.Replace(" ", "▁"), cut, decoders.Sequence(SPACE_DECODER),
-                   pre_tokenizers.Split("▁", "merged_with_next"), fuse_unk=False)
-    tok.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("<b>", normalized=False), AddedToken("<unused0>", normalized=False)])
+    tok = fallback(
+        normalizers.Replace(" ", "▁"),
+        cut,
+        decoders.Sequence(SPACE_DECODER),
+        pre_tokenizers.Split("▁", "merged_with_next"),
+        fuse_unk=False,
+    )
+    tok.add_tokens(
+        [
+            AddedToken("\n\n", normalized=False),
+            AddedToken("<b>", normalized=False),
+            AddedToken("<unused0>", normalized=False),
+        ]
+    )
     return tok
 
 
 def metaspace():
-    cut = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace("▁", prepend_scheme="always")])
+    cut = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace("▁", prepend_scheme="always")]
+    )
     return fallback(normalizers.NFKC(), cut, decoders.Metaspace("▁", prepend_scheme="always"), cut, byte_fallback=False)
+
+
+def metaspace_first():
+    """Only the piece at the beginning of the text gets a mark in front."""
+    cut = pre_tokenizers.Sequence([pre_tokenizers.Digits(False), pre_tokenizers.Metaspace("▁", prepend_scheme="first")])
+    tok = fallback(None, cut, decoders.Metaspace("▁", prepend_scheme="never"), cut)
+    tok.add_tokens([AddedToken("=", normalized=False), AddedToken("_", normalized=True)])
+    return tok
 
 
 def unknowns():
     """Neither byte fallback nor fused unknown tokens, and no decoder."""
-    tok = fallback(None, pre_tokenizers.Split(Regex(r"\s"), "isolated"), decoders.Fuse(), pre_tokenizers.Split(Regex(r"\s"), "isolated"),
-                   fuse_unk=False, byte_fallback=False)
+    tok = fallback(
+        None,
+        pre_tokenizers.Split(Regex(r"\s"), "isolated"),
+        decoders.Fuse(),
+        pre_tokenizers.Split(Regex(r"\s"), "isolated"),
+        fuse_unk=False,
+        byte_fallback=False,
+    )
     document = json.loads(tok.to_str())
     document["decoder"] = None
     return Tokenizer.from_str(json.dumps(document))
 
 
-STYLES = {f.__name__: f for f in (gpt2, gpt2_prefix_space, llama3, qwen2, deepseek, starcoder, o200k, falcon, behaviors,
-                                  many_added, stripped, compatible, bytes_as_text, llama2, mistral, gemma, metaspace, unknowns)}
+STYLES = {
+    f.__name__: f
+    for f in (
+        gpt2,
+        gpt2_prefix_space,
+        llama3,
+        qwen2,
+        deepseek,
+        starcoder,
+        o200k,
+        falcon,
+        behaviors,
+        many_added,
+        stripped,
+        compatible,
+        bytes_as_text,
+        llama2,
+        mistral,
+        gemma,
+        metaspace,
+        metaspace_first,
+        unknowns,
+    )
+}

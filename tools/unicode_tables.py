@@ -65,8 +65,11 @@ def decompositions():
 
 def combining_classes():
     """code << 8 | class."""
-    return [code << 8 | ucd.combining(chr(code)) for code in CODES
-            if ucd.combining(chr(code)) and known_to(NORMAL_FORMS, code)]
+    return [
+        code << 8 | ucd.combining(chr(code))
+        for code in CODES
+        if ucd.combining(chr(code)) and known_to(NORMAL_FORMS, code)
+    ]
 
 
 def lower(code):
@@ -102,8 +105,12 @@ def array(kind, name, comment, numbers):
             lines.append(line)
             line = ""
         line += text
-    return f"// {comment}\nconst {kind} {name}[] = {{\n" + "\n".join([*lines, line]) + "\n};\n" + \
-        f"const size_t {name}_count = {len(numbers)};\n"
+    return (
+        f"// {comment}\nconst {kind} {name}[] = {{\n"
+        + "\n".join([*lines, line])
+        + "\n};\n"
+        + f"const size_t {name}_count = {len(numbers)};\n"
+    )
 
 
 def main():
@@ -112,17 +119,58 @@ def main():
     text += '#include "data/tokenizer/unicode_tables.h"\n\n// clang-format off\nnamespace trireme::unicode {\n\n'
     text += array("uint32_t", "category_runs", "first code << 5 | category.", categories()) + "\n"
     changed = [c for c in CODES if ucd.category(chr(c)) != unicodedata.category(chr(c))]
-    text += array("uint32_t", "changed_since_14", "Category not that of Unicode 14: first, last.", ranges(changed)) + "\n"
-    text += array("uint32_t", "changed_han", "Those of them that are Han: first, last.",
-                  ranges(c for c in changed if ucd.script(chr(c)) == "Han")) + "\n"
-    text += array("uint32_t", "marks_9", "Combining marks (M) of Unicode 9: first, last.",
-                  ranges(c for c in CODES if c in (0x1CF2, 0x1CF3) or  # marks then, letters now
-                         ucd.category(chr(c))[0] == "M" and known_to(NORMAL_FORMS, c) and c != 0x111C9)) + "\n"
-    text += array("uint32_t", "punctuation_8", "Punctuation (P) of Unicode 8: first, last.",
-                  ranges(c for c in CODES if c in (0x166D, 0x111C9) or  # punctuation then, not now
-                         ucd.category(chr(c))[0] == "P" and known_to(PUNCTUATION, c))) + "\n"
-    text += array("uint32_t", "decompositions",
-                  "code | compatibility << 21 | composes << 22 | length << 24, then the codes.", decompositions()) + "\n"
+    text += (
+        array("uint32_t", "changed_since_14", "Category not that of Unicode 14: first, last.", ranges(changed)) + "\n"
+    )
+    text += (
+        array(
+            "uint32_t",
+            "changed_han",
+            "Those of them that are Han: first, last.",
+            ranges(c for c in changed if ucd.script(chr(c)) == "Han"),
+        )
+        + "\n"
+    )
+    text += (
+        array(
+            "uint32_t",
+            "marks_9",
+            "Combining marks (M) of Unicode 9: first, last.",
+            ranges(
+                c
+                for c in CODES
+                if c in (0x1CF2, 0x1CF3)  # marks then, letters now
+                or ucd.category(chr(c))[0] == "M"
+                and known_to(NORMAL_FORMS, c)
+                and c != 0x111C9
+            ),
+        )
+        + "\n"
+    )
+    text += (
+        array(
+            "uint32_t",
+            "punctuation_8",
+            "Punctuation (P) of Unicode 8: first, last.",
+            ranges(
+                c
+                for c in CODES
+                if c in (0x166D, 0x111C9)  # punctuation then, not now
+                or ucd.category(chr(c))[0] == "P"
+                and known_to(PUNCTUATION, c)
+            ),
+        )
+        + "\n"
+    )
+    text += (
+        array(
+            "uint32_t",
+            "decompositions",
+            "code | compatibility << 21 | composes << 22 | length << 24, then the codes.",
+            decompositions(),
+        )
+        + "\n"
+    )
     text += array("uint32_t", "combining_classes", "code << 8 | canonical combining class.", combining_classes()) + "\n"
     text += array("int32_t", "lower_cases", "first, last, step, distance.", lower_cases()) + "\n"
     OUT.write_text(text + "}  // namespace trireme::unicode\n")

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "cli/verbs.h"
 #include "state/hugging_face.h"
@@ -340,6 +341,8 @@ int prune(const Options& options) {
 int convert_to(const Options& options) {
   PosixStorage storage;
   const Checkpoint from = open_tensors(storage, options.path);
+  if (const fs::path parent = fs::path(options.other).parent_path(); !parent.empty())
+    make_directories(parent);  // a path that cannot be is the user's matter
   if (options.format == "hf") {
     ExportOptions how;
     if (options.dtype) how.dtype = parse_dtype(*options.dtype);

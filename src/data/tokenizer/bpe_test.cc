@@ -144,6 +144,19 @@ TEST(Bpe, MergesCharactersAsTheDefinitionDoes) {
   }
 }
 
+// Zero bytes are also what fills up the key of a word in the caches.
+TEST(Bpe, TellsWordsOfZerosApart) {
+  const auto tokens = all_bytes();
+  const std::vector<std::optional<std::string_view>> texts(tokens.begin(), tokens.end());
+  const Bpe bpe(texts, {}, {.unknown = {}});
+  BpeScratch scratch;
+  for (size_t length = 1; length < 40; ++length) {
+    std::vector<int32_t> ids;
+    bpe.encode(std::string(length, '\0'), scratch, ids);
+    EXPECT_EQ(ids, std::vector<int32_t>(length, 0));
+  }
+}
+
 TEST(Bpe, AWholeWordNeedsNoMergesIfTheyAreIgnored) {
   auto tokens = all_bytes();
   const std::string longer(40, 'b');
