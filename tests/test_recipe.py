@@ -123,7 +123,8 @@ def test_tokens_are_rounded_up_to_whole_steps(trireme, tmp_path):
 WRONG = {
     "misspelt key": (changed(PRETRAIN, "layers", "layrs"), [], 6, "no key model.layrs; did you mean model.layers?"),
     "misspelt section": (changed(PRETRAIN, "[batch]", "[bacth]"), [], 15, "did you mean batch.size?"),
-    "key of another section": (changed(PRETRAIN, "[batch]", "[batch]\nlr = 1"), [], 15, "did you mean optimizer.lr"),
+    "key of another section": (changed(PRETRAIN, "[batch]", "[batch]\nlr = 1"), [], 15,
+                               "did you mean table.optimizer.lr or optimizer.lr?"),
     "wrong type": (changed(PRETRAIN, "layers = 2", "layers = 2.0"), [], 6, "model.layers wants an integer, found 2.0"),
     "quoted number": (changed(PRETRAIN, "lr = 1e-3", 'lr = "1e-3"'), [], 17, "optimizer.lr wants a number"),
     "out of range": (changed(PRETRAIN, "size = 8", "size = 0"), [], 15, "batch.size = 0 samples is out of range"),
@@ -138,8 +139,8 @@ WRONG = {
                                  "one of run.steps, run.tokens or run.epochs is missing"),
     "no tokenizer": (changed(PRETRAIN, "tokenizer =", "#"), [], None, "one of data.tokenizer or data.tokenizer.train"),
     "tokenizer without a size": (changed(PRETRAIN, ", vocab = 512", ""), [], 12, "data.tokenizer.vocab is missing"),
-    "size for a ready tokenizer": (PRETRAIN, ["data.tokenizer=t.json", "data.tokenizer.vocab=512"], None,
-                                   "one of data.tokenizer or data.tokenizer.train is missing"),
+    "size for a ready tokenizer": (PRETRAIN, ["data.tokenizer=t.json", "data.tokenizer.vocab=512"], "command line",
+                                   "data.tokenizer.vocab has no effect"),
     "no effect: min_ratio": (PRETRAIN + "[schedule]\nmin_ratio = 0.1\n", [], 19,
                              'schedule.min_ratio has no effect: it counts only with schedule.kind = linear, cosine or '
                              'wsd, and schedule.kind = "constant"'),

@@ -294,7 +294,8 @@ constexpr KeySpec kKeys[] = {
      .range = ">= 1",
      .derived_from = "batch.size / (layout.replica × layout.shard)",
      .derive = [](const Recipe& r) -> std::optional<Value> {
-       return r.integer("batch.size") / ranks_with_data(r);
+       // Fewer samples than ranks are refused by check_batch().
+       return std::max<int64_t>(1, r.integer("batch.size") / ranks_with_data(r));
      }},
 
     {.name = "optimizer.kind",
