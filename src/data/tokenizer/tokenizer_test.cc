@@ -313,6 +313,67 @@ TEST(Tokenizer, SurvivesDamage) {
   }
 }
 
+// Values anywhere in a file replaced by others, so that its JSON stays whole and its sense does
+// not.
+void expect_survival(const json& whole, uint64_t draws) {
+  const std::vector<json> values = {nullptr,
+                                    true,
+                                    0,
+                                    -1,
+                                    7,
+                                    1e300,
+                                    UINT64_MAX,
+                                    "",
+                                    "a",
+                                    "\u2581",
+                                    "(",
+                                    "\\p{L}+",
+                                    "Sequence",
+                                    "ByteLevel",
+                                    "Metaspace",
+                                    "Split",
+                                    "Replace",
+                                    "Strip",
+                                    json::array(),
+                                    json::object(),
+                                    {{"String", "a"}},
+                                    {{"Regex", "a|b+"}},
+                                    {0, 1},
+                                    {"a", "b"}};
+  const json flat = whole.flatten();
+  std::vector<std::string> pointers;
+  for (const auto& [pointer, value] : flat.items()) {
+    pointers.push_back(pointer);
+    pointers.push_back(pointer.substr(0, pointer.rfind('/')));  // and what holds it
+  }
+  for (uint64_t draw = 0; draw < draws; ++draw) {
+    const RandomStream random(17, "values", draw);
+    json damaged = whole;
+    for (uint64_t i = 0; i < 1 + draw % 4; ++i) {
+      const json::json_pointer at(pointers[random.below(2 * i, pointers.size())]);
+      if (damaged.contains(at)) damaged[at] = values[random.below(2 * i + 1, values.size())];
+    }
+    try {
+      const Tokenizer tokenizer = parse(damaged);
+      tokenizer.decode(tokenizer.encode("ab a\u00E9\u4E2D<s> 12"));
+    } catch (const InputError&) {
+    }
+  }
+}
+
+TEST(Tokenizer, SurvivesFilesThatMakeNoSense) {
+  json document = llama2();
+  document["model"]["vocab"] = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2},
+                                {"a", 3},     {"b", 4},   {"ab", 5}};
+  document["model"]["merges"] = {"a b"};
+  expect_survival(document, 2000);
+}
+
+TEST(LongTokenizer, SurvivesManyFilesThatMakeNoSense) {
+  expect_survival(llama2(), 20'000);
+  expect_survival(json::parse(small_byte_level().to_json()), 20'000);
+}
+
 TEST(LoneSurrogates, BecomeTheReplacementCharacter) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("\ud800")", R"("\ufffd")"},
