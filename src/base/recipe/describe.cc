@@ -65,7 +65,8 @@ A recipe is a TOML file that says what is trained, on what, and how.
   recipe, the command line, a default, or derived from other values. The run directory's
   `recipe.toml` holds all of them, and loads again to the same values.
 - An unknown key, a wrong type, a value out of range, two keys that contradict each other and a key
-  without effect are errors that name file and line; nothing is ignored in silence.
+  without effect are errors that name file and line; nothing is ignored in silence. A line of the
+  recipe that an override leaves without effect is said and not an error.
 - Sizes of the batch are global: over all ranks.
 )";
 

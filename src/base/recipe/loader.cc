@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/nearest.h"
 #include "base/recipe/convert.h"
 #include "base/recipe/recipe.h"
@@ -230,7 +231,11 @@ class RecipeLoader {
     const auto at = std::ranges::find(given_.keys, name, &TomlKey::name);
     const TomlKey* given = at == given_.keys.end() ? nullptr : &*at;
     if (const auto term = failing(key.when, member)) {
-      if (given) no_effect(name, parse_condition(key.when, member), *term, place(given->line));
+      if (given && overridden(*given, *term))
+        log_info(concat(place(given->line), ": ", name, " has no effect with ", term->key, " from ",
+                        recipe_.where(term->key)));
+      else if (given)
+        no_effect(name, parse_condition(key.when, member), *term, place(given->line));
       return;
     }
     Recipe::Entry entry{name, &key, std::nullopt, Origin::default_value, 0};
@@ -249,6 +254,12 @@ class RecipeLoader {
     }
     recipe_.index_.emplace(name, recipe_.entries_.size());
     recipe_.entries_.push_back(std::move(entry));
+  }
+
+  // The file was right when it was written: the command line took away what a key of it counted on.
+  bool overridden(const TomlKey& given, const Term& term) const {
+    const Recipe::Entry* entry = recipe_.find(term.key);
+    return given.line > 0 && entry && entry->origin == Origin::command_line;
   }
 
   [[noreturn]] void no_effect(const std::string& what, const std::vector<Term>& condition,

@@ -147,6 +147,15 @@ TEST(Recipe, TakesDerivedValuesLaterAndChecksThemAgain) {
   EXPECT_THROW(recipe.set_derived("run.nothing", 1), InternalError);
 }
 
+// Only what the user wrote in one place contradicts itself; an override may turn a feature off.
+TEST(Recipe, AnOverrideMayLeaveKeysOfTheFileWithoutEffect) {
+  const std::string toml = "task = 'walk'\n[run]\nloud = true\nvolume = 5";
+  EXPECT_EQ(parse_test(toml).integer("run.volume"), 5);
+  EXPECT_FALSE(parse_test(toml, {"run.loud=false"}).has("run.volume"));
+  EXPECT_THROW(parse_test(toml, {"run.loud=false", "run.volume=6"}), InputError);
+  EXPECT_THROW(parse_test("task = 'walk'", {"run.volume=6"}), InputError);
+}
+
 TEST(Recipe, AWrongQuestionIsOurBug) {
   const Recipe recipe = parse_test("task = 'walk'");
   EXPECT_THROW(recipe.has("run.undeclared"), InternalError);
