@@ -29,7 +29,7 @@
 #include "kernel/linear.h"
 #include "kernel/rms_norm.h"
 #include "kernel/rope.h"
-#include "kernel/swiglu.h"
+#include "kernel/activation.h"
 
 namespace trireme::kernel {
 namespace {

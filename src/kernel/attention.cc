@@ -13,6 +13,9 @@
 namespace trireme::kernel {
 namespace {
 
+// More than any document, and far from overflow.
+constexpr int64_t kNoWindow = int64_t{1} << 40;
+
 void check_rows(const char* op, const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions, const AttentionShape& shape) {
   require(shape.batch >= 0 && shape.sequence >= 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
@@ -71,8 +74,11 @@ void check_cache(const at::Tensor& lengths, const KeyValueCache& cache,
   }
 }
 
-AttentionShape with_scale(AttentionShape shape) {
+AttentionShape with_defaults(AttentionShape shape) {
+  require(shape.window >= 0 && shape.softcap >= 0, "attention: window ", shape.window,
+          " and softcap ", shape.softcap, " must not be negative");
   if (shape.scale == 0) shape.scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  if (shape.window == 0) shape.window = kNoWindow;
   return shape;
 }
 
@@ -101,7 +107,9 @@ simd::AttentionRows<T> rows_of(const at::Tensor& qkv, const Context& context, in
                             .heads = shape.heads,
                             .kv_heads = shape.kv_heads,
                             .head_dim = shape.head_dim,
-                            .scale = shape.scale};
+                            .scale = shape.scale,
+                            .window = shape.window,
+                            .softcap = shape.softcap};
   if (context.cos.defined())
     in.rotation = {context.cos.const_data_ptr<T>(), context.sin.const_data_ptr<T>(),
                    context.positions.const_data_ptr<int32_t>() + first, context.cos.size(1)};
@@ -151,9 +159,10 @@ struct Attention : torch::autograd::Function<Attention> {
     });
     ctx->save_for_backward(
         {qkv, out, lse, context.cos, context.sin, context.positions, context.documents});
-    ctx->saved_data["shape"] = std::vector<int64_t>{shape.batch, shape.sequence, shape.heads,
-                                                    shape.kv_heads, shape.head_dim};
+    ctx->saved_data["shape"] = std::vector<int64_t>{shape.batch,    shape.sequence, shape.heads,
+                                                    shape.kv_heads, shape.head_dim, shape.window};
     ctx->saved_data["scale"] = shape.scale;
+    ctx->saved_data["softcap"] = shape.softcap;
     return out;
   }
 
@@ -172,7 +181,9 @@ struct Attention : torch::autograd::Function<Attention> {
                            .heads = sizes[2],
                            .kv_heads = sizes[3],
                            .head_dim = sizes[4],
-                           .scale = ctx->saved_data["scale"].toDouble()}};
+                           .scale = ctx->saved_data["scale"].toDouble(),
+                           .window = sizes[5],
+                           .softcap = ctx->saved_data["softcap"].toDouble()}};
     const at::Tensor d_qkv = at::empty_like(qkv);
     dispatch_float_double(qkv, [&]<class T>(T) {
       const auto loops = simd::attention_loops<T>();
@@ -223,9 +234,9 @@ at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cos, const at::Ten
   check_rows("attention", qkv, cos, sin, positions, shape);
   check_documents(documents, shape);
   if (mode == Mode::reference)
-    return attention_reference(qkv, cos, sin, positions, documents, with_scale(shape));
+    return attention_reference(qkv, cos, sin, positions, documents, with_defaults(shape));
   check_fused("attention", qkv, cos, sin);
-  return Attention::apply(qkv, Context{cos, sin, positions, documents, with_scale(shape)});
+  return Attention::apply(qkv, Context{cos, sin, positions, documents, with_defaults(shape)});
 }
 
 at::Tensor attention_cached(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
@@ -236,11 +247,12 @@ at::Tensor attention_cached(const at::Tensor& qkv, const at::Tensor& cos, const 
   check_cache(lengths, cache, shape);
   require_no_grad(op, qkv, cache.keys);
   if (mode == Mode::reference)
-    return attention_cached_reference(qkv, cos, sin, positions, lengths, cache, with_scale(shape));
+    return attention_cached_reference(qkv, cos, sin, positions, lengths, cache,
+                                      with_defaults(shape));
   check_fused(op, qkv, cos, sin);
   require_fused(op, "keys", cache.keys, qkv);
   require_fused(op, "values", cache.values, qkv);
-  return attend_cached(qkv, {cos, sin, positions, {}, with_scale(shape)}, lengths, cache);
+  return attend_cached(qkv, {cos, sin, positions, {}, with_defaults(shape)}, lengths, cache);
 }
 
 }  // namespace trireme::kernel

@@ -14,18 +14,21 @@ namespace trireme::kernel {
 
 struct AttentionShape {
   int64_t batch, sequence, heads, kv_heads, head_dim;
-  double scale = 0;  // of the scores; 0 stands for head_dim^-0.5
+  double scale = 0;    // of the scores; 0 stands for head_dim^-0.5
+  int64_t window = 0;  // row i sees the rows j with i - j < window; 0: all before it
+  double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay
 };
 
 // [T, N * D] from qkv [T, (N + 2K) * D], a row being its query heads, key heads, value heads.
 //
 // Queries and keys are first rotated by the tables' rows `positions` (rope.h). Row i sees the rows
-// j <= i of its sequence that carry its document number.
+// j <= i of its sequence that carry its document number, the last `window` of them.
 //   cos, sin    [max_positions, R / 2], R <= D; both undefined: no rotation, and positions is not
 //   read positions   int32 [T], each below max_positions (InputError) documents   int32 [B, S], not
 //   decreasing along a row (InputError); undefined: one document a row
 // No table gets a gradient. Kept for backward: qkv, the output, one number a (row, head).
-// Cost: 2 S N D FLOPs a row forward, twice as many backward (causal half, before documents cut it).
+// Cost: 2 S N D FLOPs a row forward, twice as many backward (causal half, before documents cut it);
+// what a window hides costs nothing.
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                      const at::Tensor& positions, const at::Tensor& documents,
                      const AttentionShape& shape, Mode mode);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace trireme::kernel {
@@ -38,10 +39,11 @@ Heads split_heads(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor
 // Attention of queries [B, N, Q, D] over keys and values [B, K, P, D]; hidden is true where query
 // must not see key, and broadcasts to [B, N, Q, P]. Out [B * Q, N * D].
 at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                  const at::Tensor& hidden, double scale) {
+                  const at::Tensor& hidden, const AttentionShape& shape) {
   const int64_t group = queries.size(1) / keys.size(1);
   const at::Tensor k = keys.repeat_interleave(group, 1), v = values.repeat_interleave(group, 1);
-  const at::Tensor scores = at::matmul(queries, k.transpose(2, 3)) * scale;
+  at::Tensor scores = at::matmul(queries, k.transpose(2, 3)) * shape.scale;
+  if (shape.softcap > 0) scores = shape.softcap * at::tanh(scores / shape.softcap);
   const at::Tensor weights =
       scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
   return at::matmul(weights, v)
@@ -49,9 +51,11 @@ at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::T
       .reshape({queries.size(0) * queries.size(2), queries.size(1) * queries.size(3)});
 }
 
-// [Q, P]: true where key j lies behind query i + offset.
-at::Tensor later(int64_t queries, int64_t keys, int64_t offset, at::Device device) {
-  return at::ones({queries, keys}, at::dtype(at::kBool).device(device)).triu(1 + offset);
+// [Q, P]: true where key j lies behind query i + offset, or outside its window.
+at::Tensor unseen(int64_t queries, int64_t keys, int64_t offset, int64_t window,
+                  at::Device device) {
+  const at::Tensor all = at::ones({queries, keys}, at::dtype(at::kBool).device(device));
+  return all.triu(1 + offset).logical_or(all.tril(offset - std::min(window, offset + queries)));
 }
 
 }  // namespace
@@ -60,10 +64,10 @@ at::Tensor attention_reference(const at::Tensor& qkv, const at::Tensor& cos, con
                                const at::Tensor& positions, const at::Tensor& documents,
                                const AttentionShape& shape) {
   const Heads heads = split_heads(qkv, cos, sin, positions, shape);
-  at::Tensor hidden = later(shape.sequence, shape.sequence, 0, qkv.device());
+  at::Tensor hidden = unseen(shape.sequence, shape.sequence, 0, shape.window, qkv.device());
   if (documents.defined())
     hidden = hidden.logical_or(documents.unsqueeze(2) != documents.unsqueeze(1)).unsqueeze(1);
-  return attend(heads.queries, heads.keys, heads.values, hidden, shape.scale);
+  return attend(heads.queries, heads.keys, heads.values, hidden, shape);
 }
 
 at::Tensor attention_cached_reference(const at::Tensor& qkv, const at::Tensor& cos,
@@ -79,7 +83,7 @@ at::Tensor attention_cached_reference(const at::Tensor& qkv, const at::Tensor& c
     out.push_back(attend(heads.queries.narrow(0, b, 1),
                          cache.keys[b].narrow(1, 0, end).unsqueeze(0),
                          cache.values[b].narrow(1, 0, end).unsqueeze(0),
-                         later(shape.sequence, end, length, qkv.device()), shape.scale));
+                         unseen(shape.sequence, end, length, shape.window, qkv.device()), shape));
   }
   return out.empty() ? at::empty({0, shape.heads * shape.head_dim}, qkv.options()) : at::cat(out);
 }

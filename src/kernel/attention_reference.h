@@ -1,5 +1,5 @@
 // Attention as attention.h says, by ATen operations over the whole S x S scores. Arguments are
-// checked, and shape.scale is the scale itself.
+// checked, and shape.scale and shape.window are said.
 #pragma once
 
 #include "kernel/attention.h"

@@ -159,12 +159,70 @@ TEST(Attention, WithoutRotationPartRotationAndOwnScale) {
   });
 }
 
+// Windows that end within a tile, a panel, a block, and beyond all keys; caps that bend strongly
+// and hardly.
+TEST(Attention, WindowsAndSoftCaps) {
+  for_each_target([] {
+    for (const int64_t window : {1, 2, 6, 16, 17, 50, 129, 1000})
+      for (const double softcap : {0.0, 0.7, 30.0})
+        for (const bool packed : {false, true}) {
+          SCOPED_TRACE(testing::Message() << "window " << window << " softcap " << softcap);
+          Case c{{.batch = 2,
+                  .sequence = 130,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .head_dim = 20,
+                  .window = window,
+                  .softcap = softcap}};
+          if (packed) c.document_lengths = {1, 53, 76};
+          expect_fused_equals_reference(c, 1e-12);
+          c.dtype = at::kFloat;
+          expect_fused_equals_reference(c, 50 * epsilon(at::kFloat));
+        }
+  });
+}
+
+TEST(Attention, AWindowIsWhatItSays) {
+  // Equal keys: a row is the mean of the values that it sees.
+  for (const Mode mode : {Mode::fused, Mode::reference}) {
+    const AttentionShape shape{
+        .batch = 1, .sequence = 7, .heads = 1, .kv_heads = 1, .head_dim = 1, .window = 3};
+    const at::Tensor qkv = at::ones({7, 3}, at::kDouble);
+    for (int64_t row = 0; row < 7; ++row) qkv[row][2] = static_cast<double>(row * row);
+    const at::Tensor out = attention(qkv, {}, {}, {}, {}, shape, mode);
+    EXPECT_NEAR(out[0][0].item<double>(), 0, 1e-15);
+    EXPECT_NEAR(out[1][0].item<double>(), 0.5, 1e-15);
+    EXPECT_NEAR(out[6][0].item<double>(), (16 + 25 + 36) / 3.0, 1e-13);
+  }
+}
+
+TEST(Attention, ASoftCapIsTheFormula) {
+  for (const Mode mode : {Mode::fused, Mode::reference}) {
+    const AttentionShape shape{.batch = 1,
+                               .sequence = 2,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .head_dim = 1,
+                               .scale = 2,
+                               .softcap = 5};
+    // Row 1 scores 2 * 3 * 1 and 2 * 3 * 2, and reads the values 0 and 1.
+    const at::Tensor qkv = at::tensor({1.0, 1.0, 0.0, 3.0, 2.0, 1.0}, at::kDouble).view({2, 3});
+    const at::Tensor out = attention(qkv, {}, {}, {}, {}, shape, mode);
+    const double difference = 5 * std::tanh(6.0 / 5) - 5 * std::tanh(12.0 / 5);
+    EXPECT_NEAR(out[1][0].item<double>(), 1 / (1 + std::exp(difference)), 1e-14);
+  }
+}
+
 TEST(Attention, GradientsAreThoseOfDifferences) {
-  const Case c{
+  Case c{
       {.batch = 2, .sequence = 9, .heads = 4, .kv_heads = 2, .head_dim = 4}, at::kDouble, {2, 7}};
   const Inputs in = make_inputs(c);
-  for (const Mode mode : {Mode::fused, Mode::reference})
-    EXPECT_TRUE(gradients_are_right(attention_of(c, in, mode), {in.qkv}));
+  for (const bool bent : {false, true}) {
+    c.shape.window = bent ? 4 : 0;
+    c.shape.softcap = bent ? 1.5 : 0;
+    for (const Mode mode : {Mode::fused, Mode::reference})
+      EXPECT_TRUE(gradients_are_right(attention_of(c, in, mode), {in.qkv}));
+  }
 }
 
 // Scores in the thousands: exp of a raw score would overflow, and most weights are exactly zero.
@@ -261,7 +319,11 @@ TEST(AttentionCached, PiecesEqualTheWhole) {
     for (const int64_t head_dim : {4, 32, 80})
       for (const Mode mode : {Mode::fused, Mode::reference}) {
         SCOPED_TRACE(testing::Message() << "width " << head_dim);
-        const Case c{{.batch = 2, .sequence = 70, .heads = 6, .kv_heads = 2, .head_dim = head_dim}};
+        Case c{{.batch = 2, .sequence = 70, .heads = 6, .kv_heads = 2, .head_dim = head_dim}};
+        if (head_dim != 4) {  // what a window hides is neither read nor packed
+          c.shape.window = 9;
+          c.shape.softcap = 2;
+        }
         const Inputs in = make_inputs(c);
         const at::Tensor whole =
             attention_of(c, in, Mode::reference)({in.qkv}).view({2, 70, 6 * head_dim});

@@ -35,7 +35,12 @@ void check_fused(const char* op, const at::Tensor& x, const at::Tensor& weight,
   require(labels.is_cpu(), op, ": labels must be on a CPU, got ", describe(labels));
 }
 
-// Calls body(first row, rows, logits [rows, V], labels) for each chunk; a chunk without a valid
+at::Tensor logits_reference(const at::Tensor& x, const at::Tensor& weight, double softcap) {
+  const at::Tensor z = at::matmul(x, weight.t());
+  return softcap > 0 ? softcap * at::tanh(z / softcap) : z;
+}
+
+// Calls body(first row, rows, x weight^T [rows, V], labels) for each chunk; a chunk without a valid
 // label is left out.
 template <class Body>
 void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
@@ -52,20 +57,26 @@ void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   }
 }
 
+// The sum of the rows' losses; the logits are bent in place.
 template <class T>
-double loss_of(const at::Tensor& logits, const int64_t* label) {
+double loss_of(const at::Tensor& logits, const int64_t* label, double softcap) {
   const auto loops = simd::softmax_loops<T>();
   const int64_t n = logits.size(1);
-  const T* z = logits.const_data_ptr<T>();
+  T* z = logits.mutable_data_ptr<T>();
   double loss = 0;
-  for (int64_t row = 0; row < logits.size(0); ++row, z += n)
-    if (label[row] != kIgnoredLabel) loss += loops.log_sum_exp(n, z) - z[label[row]];
+  for (int64_t row = 0; row < logits.size(0); ++row, z += n) {
+    if (label[row] == kIgnoredLabel) continue;
+    if (softcap > 0) loops.bend(n, z, softcap, nullptr);
+    loss += loops.log_sum_exp(n, z) - z[label[row]];
+  }
   return loss;
 }
 
-// The loss, and logits become seed times its gradient by them.
+// The loss, and logits become seed times its gradient by them. slopes: V elements, if there is a
+// soft-cap.
 template <class T>
-double loss_and_gradient(const at::Tensor& logits, const int64_t* label, double seed) {
+double loss_and_gradient(const at::Tensor& logits, const int64_t* label, double seed,
+                         double softcap, T* slopes) {
   const auto loops = simd::softmax_loops<T>();
   const int64_t n = logits.size(1);
   T* z = logits.mutable_data_ptr<T>();
@@ -75,9 +86,11 @@ double loss_and_gradient(const at::Tensor& logits, const int64_t* label, double 
       std::fill_n(z, n, T{0});
       continue;
     }
+    if (softcap > 0) loops.bend(n, z, softcap, slopes);
     const T target = z[label[row]];
     loss += loops.softmax_in_place(n, z, seed) - target;
     z[label[row]] -= static_cast<T>(seed);
+    if (softcap > 0) loops.multiply(n, slopes, z);
   }
   return loss;
 }
@@ -88,12 +101,15 @@ struct Gradients {
 };
 
 double loss_with_gradients(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
-                           double seed, Gradients& gradients) {
+                           double seed, double softcap, Gradients& gradients) {
   double loss = 0;
+  const at::Tensor slopes = at::empty({softcap > 0 ? weight.size(0) : 0}, x.options());
   for_each_chunk(x, weight, labels,
                  [&](int64_t first, int64_t rows, const at::Tensor& logits, const int64_t* label) {
-                   dispatch_float_double(
-                       x, [&]<class T>(T) { loss += loss_and_gradient<T>(logits, label, seed); });
+                   dispatch_float_double(x, [&]<class T>(T) {
+                     loss += loss_and_gradient<T>(logits, label, seed, softcap,
+                                                  slopes.mutable_data_ptr<T>());
+                   });
                    if (gradients.x.defined()) {
                      at::Tensor dx = gradients.x.narrow(0, first, rows);
                      at::mm_out(dx, logits, weight);
@@ -104,12 +120,13 @@ double loss_with_gradients(const at::Tensor& x, const at::Tensor& weight, const 
   return loss;
 }
 
-double loss_alone(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels) {
+double loss_alone(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
+                  double softcap) {
   double loss = 0;
-  for_each_chunk(x, weight, labels,
-                 [&](int64_t, int64_t, const at::Tensor& logits, const int64_t* label) {
-                   dispatch_float_double(x, [&]<class T>(T) { loss += loss_of<T>(logits, label); });
-                 });
+  for_each_chunk(
+      x, weight, labels, [&](int64_t, int64_t, const at::Tensor& logits, const int64_t* label) {
+        dispatch_float_double(x, [&]<class T>(T) { loss += loss_of<T>(logits, label, softcap); });
+      });
   return loss;
 }
 
@@ -118,14 +135,14 @@ using torch::autograd::variable_list;
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& labels, double seed) {
+                            const at::Tensor& labels, double seed, double softcap) {
     Gradients gradients;
     at::Tensor returned;
     if (x.requires_grad()) gradients.x = at::zeros_like(x);
     if (has_grad_to_add_to(weight))
       gradients.weight = grad_to_add_to("linear_cross_entropy", weight);
     else if (weight.requires_grad()) gradients.weight = returned = at::zeros_like(weight);
-    const double loss = loss_with_gradients(x, weight, labels, seed, gradients);
+    const double loss = loss_with_gradients(x, weight, labels, seed, softcap, gradients);
     ctx->save_for_backward({gradients.x, returned});
     ctx->saved_data["seed"] = seed;
     return at::scalar_tensor(loss, x.options());
@@ -133,42 +150,42 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const double seed = ctx->saved_data["seed"].toDouble();
-    if (!grads[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    if (!grads[0].defined()) return variable_list(5);
     const double got = grads[0].item<double>();  // one read of a number on the CPU
     const bool same =
         grads[0].scalar_type() == at::kFloat ? got == static_cast<float>(seed) : got == seed;
     require(same, "linear_cross_entropy: the gradients are made for a sum that receives ", seed,
             ", but it receives ", got);
     const variable_list saved = ctx->get_saved_variables();
-    return {saved[0], saved[1], at::Tensor(), at::Tensor()};
+    return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
-                                const at::Tensor& labels, double seed, Mode mode) {
+                                const at::Tensor& labels, double seed, Mode mode, double softcap) {
   const char* op = "linear_cross_entropy";
   check_arguments(op, x, weight, labels);
   if (mode == Mode::reference)
-    return at::cross_entropy_loss(at::matmul(x, weight.t()), labels, {}, at::Reduction::Sum,
-                                  kIgnoredLabel);
+    return at::cross_entropy_loss(logits_reference(x, weight, softcap), labels, {},
+                                  at::Reduction::Sum, kIgnoredLabel);
   check_fused(op, x, weight, labels);
   if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()))
-    return LinearCrossEntropy::apply(x, weight, labels, seed);
+    return LinearCrossEntropy::apply(x, weight, labels, seed, softcap);
   const at::NoGradGuard no_grad;
-  return at::scalar_tensor(loss_alone(x, weight, labels), x.options());
+  return at::scalar_tensor(loss_alone(x, weight, labels, softcap), x.options());
 }
 
 at::Tensor linear_log_probs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
-                            Mode mode) {
+                            Mode mode, double softcap) {
   const char* op = "linear_log_probs";
   check_arguments(op, x, weight, labels);
   require_no_grad(op, x, weight);
   const at::NoGradGuard no_grad;
   if (mode == Mode::reference)
-    return -at::cross_entropy_loss(at::matmul(x, weight.t()), labels, {}, at::Reduction::None,
-                                   kIgnoredLabel);
+    return -at::cross_entropy_loss(logits_reference(x, weight, softcap), labels, {},
+                                   at::Reduction::None, kIgnoredLabel);
   check_fused(op, x, weight, labels);
   const at::Tensor out = at::zeros({x.size(0)}, x.options());
   dispatch_float_double(x, [&]<class T>(T) {
@@ -176,14 +193,34 @@ at::Tensor linear_log_probs(const at::Tensor& x, const at::Tensor& weight, const
     for_each_chunk(
         x, weight, labels,
         [&](int64_t first, int64_t rows, const at::Tensor& logits, const int64_t* label) {
-          const T* z = logits.const_data_ptr<T>();
+          const int64_t n = weight.size(0);
+          T* z = logits.mutable_data_ptr<T>();
           T* to = out.mutable_data_ptr<T>() + first;
-          for (int64_t row = 0; row < rows; ++row, z += weight.size(0))
-            if (label[row] != kIgnoredLabel)
-              to[row] = static_cast<T>(z[label[row]] - loops.log_sum_exp(weight.size(0), z));
+          for (int64_t row = 0; row < rows; ++row, z += n) {
+            if (label[row] == kIgnoredLabel) continue;
+            if (softcap > 0) loops.bend(n, z, softcap, nullptr);
+            to[row] = static_cast<T>(z[label[row]] - loops.log_sum_exp(n, z));
+          }
         });
   });
   return out;
+}
+
+at::Tensor linear_logits(const at::Tensor& x, const at::Tensor& weight, Mode mode, double softcap) {
+  const char* op = "linear_logits";
+  require_shape(op, "weight", weight, {-1, -1});
+  require_shape(op, "x", x, {-1, weight.size(1)});
+  require_no_grad(op, x, weight);
+  const at::NoGradGuard no_grad;
+  if (mode == Mode::reference) return logits_reference(x, weight, softcap);
+  require_fused(op, "x", x, x);
+  require_fused(op, "weight", weight, x);
+  const at::Tensor z = at::mm(x, weight.t());
+  if (softcap > 0)
+    dispatch_float_double(z, [&]<class T>(T) {
+      simd::softmax_loops<T>().bend(z.numel(), z.mutable_data_ptr<T>(), softcap, nullptr);
+    });
+  return z;
 }
 
 }  // namespace trireme::kernel

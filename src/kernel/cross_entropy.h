@@ -12,8 +12,9 @@ namespace trireme::kernel {
 inline constexpr int64_t kIgnoredLabel = -100;
 
 // The sum, over the rows whose label is not kIgnoredLabel, of lse(z) - z[label] with z = x
-// weight^T: a tensor without dims. Shapes: x [T, H], weight [V, H], labels int64 [T], each
-// kIgnoredLabel or in [0, V) (InputError). Without a valid row: 0, and zero gradients.
+// weight^T, or z = softcap * tanh(x weight^T / softcap): a tensor without dims. Shapes: x [T, H],
+// weight [V, H], labels int64 [T], each kIgnoredLabel or in [0, V) (InputError). Without a valid
+// row: 0, and zero gradients.
 //
 // Fused works through 256 rows at a time and knows a chunk's gradient as soon as its logits: so
 // `seed`, the gradient that this sum is going to receive (1 / n for a mean over the step's n
@@ -23,11 +24,16 @@ inline constexpr int64_t kIgnoredLabel = -100;
 // grad mode off there is only the loss. Cost: three GEMMs of 2 T H V FLOPs (one without gradient);
 // 256 V logits.
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
-                                const at::Tensor& labels, double seed, Mode mode);
+                                const at::Tensor& labels, double seed, Mode mode,
+                                double softcap = 0);
 
 // z[label] - lse(z), the natural log of each label's probability, [T]; 0 where the label is
 // kIgnoredLabel. Forward only: an input that requires a gradient while grad mode is on is refused.
 at::Tensor linear_log_probs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
-                            Mode mode);
+                            Mode mode, double softcap = 0);
+
+// x weight^T, [T, V], bent by the soft-cap. Forward only.
+at::Tensor linear_logits(const at::Tensor& x, const at::Tensor& weight, Mode mode,
+                         double softcap = 0);
 
 }  // namespace trireme::kernel

@@ -20,9 +20,9 @@ constexpr double kSeed = 0.25;  // exact in both dtypes
 
 // {loss, dx, dw} with the loss's gradient `seed`.
 std::vector<at::Tensor> run(const std::vector<at::Tensor>& in, const at::Tensor& labels, Mode mode,
-                            double seed = kSeed) {
+                            double seed = kSeed, double softcap = 0) {
   const at::Tensor x = leaf(in[0]), weight = leaf(in[1]);
-  const at::Tensor loss = linear_cross_entropy(x, weight, labels, seed, mode);
+  const at::Tensor loss = linear_cross_entropy(x, weight, labels, seed, mode, softcap);
   (loss * seed).backward();
   return {loss.detach(), x.grad(), weight.grad()};
 }
@@ -44,6 +44,36 @@ TEST(LinearCrossEntropy, FusedEqualsReference) {
             EXPECT_TRUE(
                 close(fused[k], plain[k], (dtype == at::kDouble ? 300 : 50) * epsilon(dtype), 1))
                 << "result " << k;
+        }
+  });
+}
+
+// Logits of 8 and more, under a cap that bends them strongly and one that hardly does.
+TEST(LinearCrossEntropy, ASoftCapBendsTheLogits) {
+  for_each_target([] {
+    for (const auto dtype : {at::kDouble, at::kFloat})
+      for (const double softcap : {1.5, 30.0})
+        for (const int64_t vocabulary : {3, 17, 300}) {
+          const std::vector<at::Tensor> in{3 * normal({259, 7}, "x", dtype),
+                                           normal({vocabulary, 7}, "weight", dtype)};
+          const at::Tensor labels = make_labels(259, vocabulary);
+          const auto fused = run(in, labels, Mode::fused, kSeed, softcap);
+          const auto plain = run(in, labels, Mode::reference, kSeed, softcap);
+          for (size_t k = 0; k < 3; ++k)
+            EXPECT_TRUE(close(fused[k], plain[k], 300 * epsilon(dtype), 1)) << "result " << k;
+          const at::NoGradGuard no_grad;
+          const at::Tensor sum =
+              linear_cross_entropy(in[0], in[1], labels, kSeed, Mode::fused, softcap);
+          EXPECT_TRUE(close(sum, plain[0], 300 * epsilon(dtype)));
+          const at::Tensor z = linear_logits(in[0], in[1], Mode::fused, softcap);
+          const at::Tensor exact = softcap * at::tanh(at::matmul(in[0], in[1].t()) / softcap);
+          EXPECT_TRUE(close(z, exact, 100 * epsilon(dtype)));
+          EXPECT_TRUE(close(linear_logits(in[0], in[1], Mode::reference, softcap), exact,
+                            100 * epsilon(dtype)));
+          for (const Mode mode : {Mode::fused, Mode::reference}) {
+            const at::Tensor log_probs = linear_log_probs(in[0], in[1], labels, mode, softcap);
+            EXPECT_TRUE(close(log_probs.sum(), -plain[0], 300 * epsilon(dtype)));
+          }
         }
   });
 }

@@ -22,7 +22,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Embedding : torch::autograd::Function<Embedding> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& weight) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& weight,
+                            double scale) {
     const int64_t width = weight.size(1);
     const at::Tensor out = at::empty({ids.size(0), width}, weight.options());
     const int64_t* id = ids.const_data_ptr<int64_t>();
@@ -32,12 +33,14 @@ struct Embedding : torch::autograd::Function<Embedding> {
       for (int64_t t = 0; t < ids.size(0); ++t, to += width)
         std::memcpy(to, table + id[t] * width, width * sizeof(T));
     });
+    if (scale != 1) out.mul_(scale);
     ctx->save_for_backward({ids, weight});
+    ctx->saved_data["scale"] = scale;
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    if (!grads[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
     const at::Tensor d_out = grads[0].contiguous();
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &ids = saved[0], &weight = saved[1];
@@ -46,28 +49,32 @@ struct Embedding : torch::autograd::Function<Embedding> {
     else d_weight = returned = at::zeros_like(weight);
     const int64_t width = weight.size(1);
     const int64_t* id = ids.const_data_ptr<int64_t>();
+    const double scale = ctx->saved_data["scale"].toDouble();
     dispatch_float_double(weight, [&]<class T>(T) {
-      const auto add = simd::flat_loops<T>().add;
+      const auto add = simd::flat_loops<T>().add_scaled;
       const T* from = d_out.const_data_ptr<T>();
       T* table = d_weight.mutable_data_ptr<T>();
       for (int64_t t = 0; t < ids.size(0); ++t, from += width)
-        add(width, from, table + id[t] * width);
+        add(width, scale, from, table + id[t] * width);
     });
-    return {at::Tensor(), returned};
+    return {at::Tensor(), returned, at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor embedding(const at::Tensor& ids, const at::Tensor& weight, Mode mode) {
+at::Tensor embedding(const at::Tensor& ids, const at::Tensor& weight, Mode mode, double scale) {
   require_shape("embedding", "ids", ids, {-1});
   require(ids.scalar_type() == at::kLong, "embedding: ids must be int64, got ", describe(ids));
   require_shape("embedding", "weight", weight, {-1, -1});
   if (ids.is_cpu()) check_ids(ids, weight.size(0));
-  if (mode == Mode::reference) return weight.index_select(0, ids);
+  if (mode == Mode::reference) {
+    const at::Tensor rows = weight.index_select(0, ids);
+    return scale == 1 ? rows : rows * scale;
+  }
   require_fused("embedding", "weight", weight, weight);
   require(ids.is_cpu(), "embedding: ids must be on a CPU, got ", describe(ids));
-  return Embedding::apply(ids, weight);
+  return Embedding::apply(ids, weight, scale);
 }
 
 }  // namespace trireme::kernel

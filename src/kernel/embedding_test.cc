@@ -29,6 +29,21 @@ TEST(Embedding, FusedEqualsReferenceToTheBit) {
   });
 }
 
+TEST(Embedding, AScaleMultipliesBothWays) {
+  for_each_target([] {
+    for (const Mode mode : {Mode::fused, Mode::reference}) {
+      const auto scaled = [=](const std::vector<at::Tensor>& in) {
+        return embedding(ids(), in[0], mode, 3);
+      };
+      const std::vector<at::Tensor> in{normal({5, 7}, "weight", at::kDouble)};
+      const auto once = run_with_gradients(embedding_of(mode), in);
+      const auto thrice = run_with_gradients(scaled, in);
+      for (size_t k = 0; k < 2; ++k)  // 3x is rounded; so is each addition
+        EXPECT_TRUE(close(thrice[k], 3 * once[k], 4 * epsilon(at::kDouble)));
+    }
+  });
+}
+
 TEST(Embedding, AddsTheWeightsGradientInPlace) {
   for (const Mode mode : {Mode::fused, Mode::reference})
     expect_accumulation_in_place(0, embedding_of(mode), {normal({5, 7}, "weight", at::kDouble)});

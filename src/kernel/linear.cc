@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernel/simd/flat.h"
 #include "kernel/tensor_checks.h"
 
 namespace trireme::kernel {
@@ -11,36 +12,70 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// The weight as [out, in].
+at::Tensor out_in(const at::Tensor& weight, WeightLayout layout) {
+  return layout == WeightLayout::out_in ? weight : weight.t();
+}
+
+// into [out] += the rows of dy [T, out], in their order.
+void add_rows(const at::Tensor& dy, const at::Tensor& into) {
+  const at::Tensor rows = dy.contiguous();
+  dispatch_float_double(rows, [&]<class T>(T) {
+    const auto add = simd::flat_loops<T>().add_scaled;
+    const T* from = rows.const_data_ptr<T>();
+    for (int64_t row = 0; row < rows.size(0); ++row, from += rows.size(1))
+      add(rows.size(1), 1, from, into.mutable_data_ptr<T>());
+  });
+}
+
 struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight) {
-    ctx->save_for_backward({x, weight});
-    return at::mm(x, weight.t());
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, WeightLayout layout) {
+    ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
+    ctx->saved_data["out_in"] = layout == WeightLayout::out_in;
+    const at::Tensor w = out_in(weight, layout);
+    return bias ? at::addmm(*bias, x, w.t()) : at::mm(x, w.t());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const at::Tensor& dy = grads[0];
-    if (!dy.defined()) return {at::Tensor(), at::Tensor()};
+    if (!dy.defined()) return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
-    at::Tensor dx, dw;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy, weight);
-    if (ctx->needs_input_grad(1)) {
-      if (has_grad_to_add_to(weight)) grad_to_add_to("linear", weight).addmm_(dy.t(), x);
-      else dw = at::mm(dy.t(), x);
+    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const auto layout =
+        ctx->saved_data["out_in"].toBool() ? WeightLayout::out_in : WeightLayout::in_out;
+    at::Tensor dx, dw, db;
+    if (ctx->needs_input_grad(0)) dx = at::mm(dy, out_in(weight, layout));
+    if (weight.requires_grad()) {
+      const bool stands = layout == WeightLayout::out_in;
+      const at::Tensor a = stands ? dy.t() : x.t(), b = stands ? x : dy;
+      if (has_grad_to_add_to(weight)) grad_to_add_to("linear", weight).addmm_(a, b);
+      else dw = at::mm(a, b);
     }
-    return {dx, dw};
+    if (bias.defined() && bias.requires_grad()) {
+      if (has_grad_to_add_to(bias)) add_rows(dy, grad_to_add_to("linear", bias));
+      else add_rows(dy, db = at::zeros_like(bias));
+    }
+    return {dx, dw, db, at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode) {
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode, const at::Tensor& bias,
+                  WeightLayout layout) {
   require_shape("linear", "weight", weight, {-1, -1});
-  require_shape("linear", "x", x, {-1, weight.size(1)});
-  if (mode == Mode::reference) return at::matmul(x, weight.t());
+  const at::Tensor w = out_in(weight, layout);
+  require_shape("linear", "x", x, {-1, w.size(1)});
+  if (bias.defined()) require_shape("linear", "bias", bias, {w.size(0)});
+  if (mode == Mode::reference) {
+    const at::Tensor y = at::matmul(x, w.t());
+    return bias.defined() ? y + bias : y;
+  }
   require_fused("linear", "x", x, x);
   require_fused("linear", "weight", weight, x);
-  return Linear::apply(x, weight);
+  if (bias.defined()) require_fused("linear", "bias", bias, x);
+  return Linear::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, layout);
 }
 
 }  // namespace trireme::kernel

@@ -14,6 +14,57 @@ std::vector<at::Tensor> make_inputs(int64_t rows, int64_t in, int64_t out, at::S
   return {normal({rows, in}, "x", dtype), normal({out, in}, "weight", dtype)};
 }
 
+Differentiable biased_of(Mode mode, WeightLayout layout) {
+  return
+      [=](const std::vector<at::Tensor>& in) { return linear(in[0], in[1], mode, in[2], layout); };
+}
+
+std::vector<at::Tensor> make_biased(int64_t rows, int64_t in, int64_t out, WeightLayout layout,
+                                    at::ScalarType dtype) {
+  std::vector<at::Tensor> inputs = make_inputs(rows, in, out, dtype);
+  if (layout == WeightLayout::in_out) inputs[1] = inputs[1].t().contiguous();
+  inputs.push_back(normal({out}, "bias", dtype));
+  return inputs;
+}
+
+constexpr WeightLayout kLayouts[] = {WeightLayout::out_in, WeightLayout::in_out};
+
+TEST(Linear, BiasAndBothLayouts) {
+  for_each_target([] {
+    for (const WeightLayout layout : kLayouts)
+      for (const auto dtype : {at::kDouble, at::kFloat})
+        for (const int64_t rows : {0, 1, 3, 257})
+          for (const int64_t width : {1, 7, 40}) {
+            const auto in = make_biased(rows, width, 2 * width + 1, layout, dtype);
+            const auto fused = run_with_gradients(biased_of(Mode::fused, layout), in);
+            const auto plain = run_with_gradients(biased_of(Mode::reference, layout), in);
+            for (size_t k = 0; k < 4; ++k)
+              EXPECT_TRUE(close(fused[k], plain[k], 50 * epsilon(dtype), 1));
+          }
+  });
+  // 1 * 2 + 3 * 4 + 10, and the weight read the other way round.
+  const at::Tensor x = at::tensor({1.0, 3.0}).view({1, 2}), b = at::tensor({10.0, 20.0});
+  const at::Tensor w = at::tensor({2.0, 4.0, 5.0, 6.0}).view({2, 2});
+  for (const Mode mode : {Mode::fused, Mode::reference}) {
+    EXPECT_EQ(linear(x, w, mode, b)[0][0].item<double>(), 24);
+    EXPECT_EQ(linear(x, w, mode, b, WeightLayout::in_out)[0][0].item<double>(), 27);
+  }
+}
+
+TEST(Linear, GradientsWithBiasAreThoseOfDifferences) {
+  for (const WeightLayout layout : kLayouts)
+    EXPECT_TRUE(gradients_are_right(biased_of(Mode::fused, layout),
+                                    make_biased(3, 5, 4, layout, at::kDouble)));
+}
+
+TEST(Linear, AddsTheBiassGradientInPlace) {
+  for (const Mode mode : {Mode::fused, Mode::reference})
+    for (const WeightLayout layout : kLayouts)
+      for (const size_t k : {1, 2})
+        expect_accumulation_in_place(k, biased_of(mode, layout),
+                                     make_biased(9, 12, 5, layout, at::kDouble));
+}
+
 // The same GEMMs in both forms, perhaps in another order: some roundings of sums of 257 terms.
 TEST(Linear, FusedEqualsReference) {
   for (const auto dtype : {at::kDouble, at::kFloat})

@@ -3,18 +3,25 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "kernel/simd/rms_norm.h"
 #include "kernel/tensor_checks.h"
 
 namespace trireme::kernel {
 namespace {
 
+at::Tensor normalized(const at::Tensor& x, const at::Tensor& weight, double eps, double offset) {
+  const at::Tensor y = x * x.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
+  return y * (offset == 0 ? weight : weight + offset);
+}
+
 std::pair<at::Tensor, at::Tensor> add_rms_norm_reference(const at::Tensor& residual,
                                                          const std::optional<at::Tensor>& delta,
-                                                         const at::Tensor& weight, double eps) {
+                                                         const at::Tensor& weight, double eps,
+                                                         double offset) {
   const at::Tensor r = delta ? residual + *delta : residual;
-  const at::Tensor y = r * r.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt() * weight;
-  return {r, y};
+  return {r, normalized(r, weight, eps, offset)};
 }
 
 using torch::autograd::AutogradContext;
@@ -28,7 +35,7 @@ const T* data_or_null(const at::Tensor& tensor) {
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& residual,
                                const std::optional<at::Tensor>& delta, const at::Tensor& weight,
-                               double eps) {
+                               double eps, double offset) {
     const int64_t rows = residual.size(0), width = residual.size(1);
     const at::Tensor r = delta ? at::empty_like(residual) : residual;
     const at::Tensor y = at::empty_like(residual);
@@ -36,11 +43,12 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     dispatch_float_double(residual, [&]<class T>(T) {
       simd::rms_norm_loops<T>().forward(
           rows, width, residual.const_data_ptr<T>(), data_or_null<T>(delta.value_or(at::Tensor())),
-          weight.const_data_ptr<T>(), eps, delta ? r.mutable_data_ptr<T>() : nullptr,
+          weight.const_data_ptr<T>(), offset, eps, delta ? r.mutable_data_ptr<T>() : nullptr,
           y.mutable_data_ptr<T>(), rstd.mutable_data_ptr<T>());
     });
     ctx->save_for_backward({r, rstd, weight});
     ctx->saved_data["has_delta"] = delta.has_value();
+    ctx->saved_data["offset"] = offset;
     ctx->set_materialize_grads(false);
     return {r, y};
   }
@@ -51,40 +59,117 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     const auto for_delta = [&](const at::Tensor& dx) {
       return ctx->saved_data["has_delta"].toBool() ? dx : at::Tensor();
     };
-    if (!d_y.defined()) return {d_r, for_delta(d_r), at::Tensor(), at::Tensor()};
+    if (!d_y.defined()) return {d_r, for_delta(d_r), at::Tensor(), at::Tensor(), at::Tensor()};
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &r = saved[0], &rstd = saved[1], &weight = saved[2];
-    at::Tensor d_weight, returned;
-    if (weight.requires_grad()) {  // needs_input_grad() does not count an absent delta
-      if (has_grad_to_add_to(weight)) d_weight = grad_to_add_to("add_rms_norm", weight);
-      else d_weight = returned = at::zeros_like(weight);
-    }
+    WeightGradient d_weight("add_rms_norm", weight);
     const at::Tensor dy = d_y.contiguous(), dr = d_r.defined() ? d_r.contiguous() : d_r;
     const at::Tensor dx = at::empty_like(r);
     dispatch_float_double(r, [&]<class T>(T) {
       simd::rms_norm_loops<T>().backward(
           r.size(0), r.size(1), r.const_data_ptr<T>(), rstd.const_data_ptr<T>(),
-          weight.const_data_ptr<T>(), dy.const_data_ptr<T>(), data_or_null<T>(dr),
-          dx.mutable_data_ptr<T>(), d_weight.defined() ? d_weight.mutable_data_ptr<T>() : nullptr);
+          weight.const_data_ptr<T>(), ctx->saved_data["offset"].toDouble(), dy.const_data_ptr<T>(),
+          data_or_null<T>(dr), dx.mutable_data_ptr<T>(), d_weight.data<T>());
     });
-    return {dx, for_delta(dx), returned, at::Tensor()};
+    return {dx, for_delta(dx), d_weight.returned, at::Tensor(), at::Tensor()};
   }
 };
+
+struct HeadRmsNorm : torch::autograd::Function<HeadRmsNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv,
+                            const at::Tensor& query_weight, const at::Tensor& key_weight,
+                            const HeadShape& shape, double eps, double offset) {
+    const int64_t rows = qkv.size(0), normed = shape.heads + shape.kv_heads, d = shape.head_dim;
+    const at::Tensor out = at::empty_like(qkv);
+    const at::Tensor rstd = at::empty({rows, normed}, qkv.options());
+    dispatch_float_double(qkv, [&]<class T>(T) {
+      const auto norm = simd::rms_norm_loops<T>().forward;
+      const T *from = qkv.const_data_ptr<T>(), *query = query_weight.const_data_ptr<T>(),
+              *key = key_weight.const_data_ptr<T>();
+      T *to = out.mutable_data_ptr<T>(), *scale = rstd.mutable_data_ptr<T>();
+      for (int64_t row = 0; row < rows; ++row, from += qkv.size(1), to += qkv.size(1)) {
+        norm(shape.heads, d, from, nullptr, query, offset, eps, nullptr, to, scale);
+        norm(shape.kv_heads, d, from + shape.heads * d, nullptr, key, offset, eps, nullptr,
+             to + shape.heads * d, scale + shape.heads);
+        std::copy_n(from + normed * d, shape.kv_heads * d, to + normed * d);
+        scale += normed;
+      }
+    });
+    ctx->save_for_backward({qkv, rstd, query_weight, key_weight});
+    ctx->saved_data["shape"] = std::vector<int64_t>{shape.heads, shape.kv_heads, shape.head_dim};
+    ctx->saved_data["offset"] = offset;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined()) return variable_list(6);
+    const at::Tensor dy = grads[0].contiguous();
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &qkv = saved[0], &rstd = saved[1];
+    const std::vector<int64_t> sizes = ctx->saved_data["shape"].toIntVector();
+    const int64_t heads = sizes[0], kv_heads = sizes[1], d = sizes[2], normed = heads + kv_heads;
+    const double offset = ctx->saved_data["offset"].toDouble();
+    WeightGradient d_query("head_rms_norm", saved[2]), d_key("head_rms_norm", saved[3]);
+    const at::Tensor dx = at::empty_like(qkv);
+    dispatch_float_double(qkv, [&]<class T>(T) {
+      const auto norm = simd::rms_norm_loops<T>().backward;
+      const T *x = qkv.const_data_ptr<T>(), *scale = rstd.const_data_ptr<T>(),
+              *g = dy.const_data_ptr<T>();
+      const T *query = saved[2].const_data_ptr<T>(), *key = saved[3].const_data_ptr<T>();
+      T* to = dx.mutable_data_ptr<T>();
+      for (int64_t row = 0; row < qkv.size(0); ++row) {
+        norm(heads, d, x, scale, query, offset, g, nullptr, to, d_query.data<T>());
+        norm(kv_heads, d, x + heads * d, scale + heads, key, offset, g + heads * d, nullptr,
+             to + heads * d, d_key.data<T>());
+        std::copy_n(g + normed * d, kv_heads * d, to + normed * d);
+        x += qkv.size(1), g += qkv.size(1), to += qkv.size(1), scale += normed;
+      }
+    });
+    return {dx, d_query.returned, d_key.returned, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor head_rms_norm_reference(const at::Tensor& qkv, const at::Tensor& query_weight,
+                                   const at::Tensor& key_weight, const HeadShape& shape, double eps,
+                                   double offset) {
+  const at::Tensor rows = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, shape.head_dim});
+  return at::cat({normalized(rows.narrow(1, 0, shape.heads), query_weight, eps, offset),
+                  normalized(rows.narrow(1, shape.heads, shape.kv_heads), key_weight, eps, offset),
+                  rows.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads)},
+                 1)
+      .view(qkv.sizes());
+}
 
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& residual,
                                                const std::optional<at::Tensor>& delta,
-                                               const at::Tensor& weight, double eps, Mode mode) {
+                                               const at::Tensor& weight, double eps, Mode mode,
+                                               double offset) {
   require_shape("add_rms_norm", "residual", residual, {-1, -1});
   if (delta) require_shape("add_rms_norm", "delta", *delta, residual.sizes());
   require_shape("add_rms_norm", "weight", weight, {residual.size(1)});
-  if (mode == Mode::reference) return add_rms_norm_reference(residual, delta, weight, eps);
+  if (mode == Mode::reference) return add_rms_norm_reference(residual, delta, weight, eps, offset);
   require_fused("add_rms_norm", "residual", residual, residual);
   if (delta) require_fused("add_rms_norm", "delta", *delta, residual);
   require_fused("add_rms_norm", "weight", weight, residual);
-  const variable_list out = AddRmsNorm::apply(residual, delta, weight, eps);
+  const variable_list out = AddRmsNorm::apply(residual, delta, weight, eps, offset);
   return {out[0], out[1]};
+}
+
+at::Tensor head_rms_norm(const at::Tensor& qkv, const at::Tensor& query_weight,
+                         const at::Tensor& key_weight, const HeadShape& shape, double eps,
+                         Mode mode, double offset) {
+  const char* op = "head_rms_norm";
+  require_shape(op, "qkv", qkv, {-1, (shape.heads + 2 * shape.kv_heads) * shape.head_dim});
+  require_shape(op, "query_weight", query_weight, {shape.head_dim});
+  require_shape(op, "key_weight", key_weight, {shape.head_dim});
+  if (mode == Mode::reference)
+    return head_rms_norm_reference(qkv, query_weight, key_weight, shape, eps, offset);
+  require_fused(op, "qkv", qkv, qkv);
+  require_fused(op, "query_weight", query_weight, qkv);
+  require_fused(op, "key_weight", key_weight, qkv);
+  return HeadRmsNorm::apply(qkv, query_weight, key_weight, shape, eps, offset);
 }
 
 }  // namespace trireme::kernel

@@ -69,6 +69,82 @@ TEST(AddRmsNorm, GradientsAreThoseOfDifferences) {
                                       make_inputs(3, 7, with_delta, at::kDouble)));
 }
 
+// Gemma's: the weight is held less one. Fused and plain, and the same as adding it before.
+TEST(AddRmsNorm, AnOffsetIsAddedToTheWeight) {
+  for_each_target([] {
+    for (const auto dtype : {at::kDouble, at::kFloat}) {
+      const auto in = make_inputs(5, 40, true, dtype);
+      std::vector<std::vector<at::Tensor>> results;
+      for (const Mode mode : {Mode::fused, Mode::reference})
+        results.push_back(run_with_gradients(
+            [=](const std::vector<at::Tensor>& x) {
+              return add_rms_norm(x[0], x[2], x[1], kEps, mode, 1).second;
+            },
+            in));
+      results.push_back(run_with_gradients(
+          [=](const std::vector<at::Tensor>& x) {
+            return add_rms_norm(x[0], x[2], x[1] + 1, kEps, Mode::reference).second;
+          },
+          in));
+      for (size_t k = 0; k < 4; ++k) {
+        EXPECT_TRUE(close(results[0][k], results[2][k], 50 * epsilon(dtype), 1));
+        EXPECT_TRUE(close(results[1][k], results[2][k], 50 * epsilon(dtype), 1));
+      }
+    }
+  });
+}
+
+Differentiable head_norm_of(Mode mode, const HeadShape& shape, double offset) {
+  return [=](const std::vector<at::Tensor>& in) {
+    return head_rms_norm(in[0], in[1], in[2], shape, kEps, mode, offset);
+  };
+}
+
+std::vector<at::Tensor> head_inputs(int64_t rows, const HeadShape& s, at::ScalarType dtype) {
+  return {normal({rows, (s.heads + 2 * s.kv_heads) * s.head_dim}, "qkv", dtype),
+          normal({s.head_dim}, "query weight", dtype), normal({s.head_dim}, "key weight", dtype)};
+}
+
+// As for rows: sums of up to 80 terms, weights' gradients of up to 257 * 4.
+TEST(HeadRmsNorm, FusedEqualsReference) {
+  for_each_target([] {
+    for (const auto dtype : {at::kDouble, at::kFloat})
+      for (const int64_t rows : {0, 1, 257})
+        for (const HeadShape& shape : {HeadShape{4, 2, 32}, {1, 1, 1}, {3, 1, 10}, {4, 4, 80}})
+          for (const double offset : {0.0, 1.0}) {
+            const auto in = head_inputs(rows, shape, dtype);
+            const auto fused = run_with_gradients(head_norm_of(Mode::fused, shape, offset), in);
+            const auto plain = run_with_gradients(head_norm_of(Mode::reference, shape, offset), in);
+            for (size_t k = 0; k < fused.size(); ++k)
+              EXPECT_TRUE(
+                  close(fused[k], plain[k], (dtype == at::kDouble ? 100 : 50) * epsilon(dtype), 1))
+                  << "result " << k;
+          }
+  });
+}
+
+TEST(HeadRmsNorm, NormalisesEachHeadAndLeavesValues) {
+  const HeadShape shape{2, 1, 2};
+  const at::Tensor qkv = at::tensor({3.0, 4.0, 6.0, 8.0, 1.0, 7.0, 5.0, 9.0}).view({1, 8});
+  const at::Tensor ones = at::ones({2}, qkv.options());
+  for (const Mode mode : {Mode::fused, Mode::reference}) {
+    const at::Tensor y = head_rms_norm(qkv, ones, 2 * ones, shape, 0, mode);
+    EXPECT_NEAR(y[0][0].item<double>(), 3 / std::sqrt(12.5), 1e-6);
+    EXPECT_NEAR(y[0][2].item<double>(), 3 / std::sqrt(12.5), 1e-6);
+    EXPECT_NEAR(y[0][5].item<double>(), 2 * 7 / 5.0, 1e-6);
+    EXPECT_EQ(y[0][7].item<double>(), 9);
+  }
+}
+
+TEST(HeadRmsNorm, GradientsAreThoseOfDifferences) {
+  const HeadShape shape{4, 2, 3};
+  for (const Mode mode : {Mode::fused, Mode::reference}) {
+    const auto in = head_inputs(3, shape, at::kDouble);
+    EXPECT_TRUE(gradients_are_right(head_norm_of(mode, shape, 1), in));
+    for (const size_t k : {1, 2}) expect_accumulation_in_place(k, head_norm_of(mode, shape, 0), in);
+  }
+}
+
 // Only one of the outputs may be used further on.
 TEST(AddRmsNorm, EitherGradientMayBeMissing) {
   for (const int used : {0, 1}) {

@@ -46,6 +46,12 @@ bool has_grad_to_add_to(const at::Tensor& weight) {
   return weight.requires_grad() && weight.is_leaf() && weight.grad().defined();
 }
 
+WeightGradient::WeightGradient(const char* op, const at::Tensor& weight) {
+  if (!weight.requires_grad()) return;
+  if (has_grad_to_add_to(weight)) into = grad_to_add_to(op, weight);
+  else into = returned = at::zeros_like(weight);
+}
+
 at::Tensor& grad_to_add_to(const char* op, const at::Tensor& weight) {
   at::Tensor& grad = weight.mutable_grad();
   require_shape(op, "weight.grad()", grad, weight.sizes());

@@ -36,6 +36,17 @@ bool has_grad_to_add_to(const at::Tensor& weight);
 // weight.grad(), checked to be contiguous and of the weight's sizes and dtype.
 at::Tensor& grad_to_add_to(const char* op, const at::Tensor& weight);
 
+// Where a backward adds a weight's gradient: into weight.grad(), or into new zeros that it returns.
+// Without either if the weight wants none.
+struct WeightGradient {
+  WeightGradient(const char* op, const at::Tensor& weight);
+  template <class T>
+  T* data() const {
+    return into.defined() ? into.mutable_data_ptr<T>() : nullptr;
+  }
+  at::Tensor into, returned;
+};
+
 // Calls f with a value of the C++ type of `tensor`'s elements.
 template <class F>
 auto dispatch_float_double(const at::Tensor& tensor, F&& f) {

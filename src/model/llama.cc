@@ -13,7 +13,7 @@
 #include "kernel/linear.h"
 #include "kernel/rms_norm.h"
 #include "kernel/rope.h"
-#include "kernel/swiglu.h"
+#include "kernel/activation.h"
 
 // Shapes: B sequences, S tokens a sequence, T = B * S, V vocabulary; H, N, K, D, F as in llama.h.
 

@@ -14,6 +14,10 @@
 // values) are packed as panels [keys / 2 kLanes][head_dim][2 kLanes], the others by rows, padded
 // with zeros to a multiple of two vectors.
 //
+// A window hides keys far behind: tiles begin at the first panel that one of their rows may see, so
+// that the cost follows the window. A soft-cap bends the scores before the softmax; its derivative
+// waits where dS will stand.
+//
 // Left out: blocking over keys. Beyond some 8192 keys of a document, strip and panels leave L2.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/simd/attention.cc"
@@ -24,6 +28,8 @@
 #include "kernel/simd/attention.h"
 #include "kernel/simd/both.h"
 #include "kernel/simd/vector-inl.h"
+
+#include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -142,6 +148,12 @@ int64_t row_stride(const AttentionRows<T>& in) {
   return (in.heads + 2 * in.kv_heads) * in.head_dim;
 }
 
+// Scores carry log2(e), and so does what bends them. 0: nothing does.
+template <class T>
+T cap_of(const AttentionRows<T>& in) {
+  return static_cast<T>(in.softcap * kLog2E);
+}
+
 template <class T>
 HWY_INLINE void copy_row(const T* from, int64_t head_dim, T* to) {
   std::memcpy(to, from, head_dim * sizeof(T));
@@ -182,9 +194,29 @@ HWY_INLINE void pack_rows(int64_t rows, int64_t head_dim, int64_t width, T* to,
 }
 
 template <int kRows, class T>
+HWY_INLINE void copy_tile(const Vec<T> (&from)[kRows][2], Vec<T> (&to)[kRows][2]) {
+  TRIREME_UNROLL
+  for (int r = 0; r < kRows; ++r) to[r][0] = from[r][0], to[r][1] = from[r][1];
+}
+
+template <int kRows, class T>
 HWY_INLINE void set_zero(Vec<T> (&c)[kRows][2]) {
   TRIREME_UNROLL
   for (int r = 0; r < kRows; ++r) c[r][0] = c[r][1] = hn::Zero(Tag<T>());
+}
+
+// A tile's panel of scores becomes cap tanh(score / cap); slopes, unless null, gets the derivative,
+// 1 - tanh^2. Through memory, and apart from the loops, which most models run without it.
+template <int kRows, class T>
+HWY_NOINLINE void bend(T cap, Vec<T> (&c)[kRows][2], T* slopes, int64_t stride) {
+  const Tag<T> d;
+  const Vec<T> whole = hn::Set(d, cap), part = hn::Set(d, 1 / cap), one = hn::Set(d, T{1});
+  for (int r = 0; r < kRows; ++r)
+    for (int half = 0; half < 2; ++half) {
+      const Vec<T> t = hn::Tanh(d, hn::Mul(c[r][half], part));
+      c[r][half] = hn::Mul(whole, t);
+      if (slopes) hn::Store(hn::NegMulAdd(t, t, one), d, slopes + r * stride + half * kLanes<T>);
+    }
 }
 
 template <class T>
@@ -192,28 +224,41 @@ struct PanelMask {
   hn::Mask<Tag<T>> low, high;
 };
 
-// Row r of a tile sees the keys up to limit + r * step.
+// Row r of a tile sees the keys up to limit + r * step, of those the last `window`.
 template <class T>
 struct Visible {
-  int64_t limit, step;
+  int64_t limit, step, window;
 
-  // Whether every row sees all of the panel that starts at `key`.
-  bool all(int64_t key) const { return key + kPanel<T> - 1 <= limit; }
+  // The first panel that some row of this tile, or of one that begins up to a tile earlier, sees.
+  int64_t first_panel() const {
+    return std::max<int64_t>(0, limit - window + 2 - kTileRows) / kPanel<T> * kPanel<T>;
+  }
+
+  // Whether every one of `rows` rows sees all of the panel that starts at `key`.
+  bool all(int64_t key, int rows) const {
+    return key + kPanel<T> - 1 <= limit && key > limit + (rows - 1) * step - window;
+  }
 
   HWY_INLINE PanelMask<T> of_panel(int r, int64_t key) const {
     const Tag<T> d;
-    const Vec<T> last = hn::Set(d, static_cast<T>(limit + r * step - key));
-    return {hn::Le(hn::Iota(d, T{0}), last), hn::Le(hn::Iota(d, static_cast<T>(kLanes<T>)), last)};
+    const int64_t end = limit + r * step - key;
+    const Vec<T> last = hn::Set(d, static_cast<T>(std::min(end, kPanel<T>)));
+    const Vec<T> hidden = hn::Set(d, static_cast<T>(std::max<int64_t>(end - window, -1)));
+    const auto seen = [&](int64_t lane) HWY_ATTR {
+      const Vec<T> place = hn::Iota(d, static_cast<T>(lane));
+      return hn::And(hn::Le(place, last), hn::Gt(place, hidden));
+    };
+    return {seen(0), seen(kLanes<T>)};
   }
 };
 
 // Turns a strip of scores into exp2(score - row's maximum); returns the row's sum.
 template <class T>
-HWY_INLINE T exponentiate(T* row, int64_t keys, T maximum) {
+HWY_INLINE T exponentiate(T* row, int64_t begin, int64_t keys, T maximum) {
   const Tag<T> d;
   const Vec<T> m = hn::Set(d, maximum);
   Vec<T> sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-  for (int64_t j = 0; j < keys; j += kPanel<T>) {
+  for (int64_t j = begin; j < keys; j += kPanel<T>) {
     const Vec<T> e0 = exp2<T>(hn::Sub(hn::Load(d, row + j), m));
     const Vec<T> e1 = exp2<T>(hn::Sub(hn::Load(d, row + j + kLanes<T>), m));
     hn::Store(e0, d, row + j);
@@ -239,7 +284,7 @@ HWY_INLINE void store_panel(Vec<T> c0, Vec<T> c1, T* p, int64_t n) {
   }
 }
 
-// A tile of queries against keys. Row r sees the keys up to visible.limit + r * visible.step.
+// A tile of queries against keys.
 template <class T>
 struct ForwardTile {
   const T* queries;  // [rows, head_dim] at stride width, scaled
@@ -250,22 +295,30 @@ struct ForwardTile {
   T* out;
   int64_t out_stride;
   T* lse;  // of row r at lse[r]; null: not wanted
+  T cap;   // of the scores; 0: none
 };
 
 template <int kRows, class T>
 void forward_tile(const ForwardTile<T>& tile, Visible<T> visible) {
   const Tag<T> d;
   const int64_t keys = visible.limit + (kRows - 1) * visible.step + 1;
+  const int64_t begin = visible.first_panel();
   const Vec<T> hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
   Vec<T> maximum[kRows];
   TRIREME_UNROLL
   for (int r = 0; r < kRows; ++r) maximum[r] = hidden;
-  for (int64_t key = 0; key < keys; key += kPanel<T>) {
+  for (int64_t key = begin; key < keys; key += kPanel<T>) {
     Vec<T> c[kRows][2];
     set_zero<kRows, T>(c);
     multiply_add<Lies::by_rows, kRows>(tile.head_dim, tile.queries, tile.width,
                                        tile.panels + key * tile.head_dim, kPanel<T>, c);
-    if (!visible.all(key)) {
+    if (tile.cap > 0) {
+      Vec<T> bent[kRows][2];
+      copy_tile<kRows, T>(c, bent);
+      bend<kRows, T>(tile.cap, bent, nullptr, 0);
+      copy_tile<kRows, T>(bent, c);
+    }
+    if (!visible.all(key, kRows)) {
       TRIREME_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const auto seen = visible.of_panel(r, key);
@@ -283,14 +336,15 @@ void forward_tile(const ForwardTile<T>& tile, Visible<T> visible) {
   T inverse[kRows];
   for (int r = 0; r < kRows; ++r) {
     const T m = max_of_lanes<T>(maximum[r]);
-    const T sum = exponentiate(tile.strip + r * tile.strip_stride, keys, m);
+    const T sum = exponentiate(tile.strip + r * tile.strip_stride, begin, keys, m);
     inverse[r] = 1 / sum;
     if (tile.lse) tile.lse[r] = m + std::log2(sum);
   }
   for (int64_t column = 0; column < tile.head_dim; column += kPanel<T>) {
     Vec<T> c[kRows][2];
     set_zero<kRows, T>(c);
-    multiply_add<Lies::by_rows, kRows>(keys, tile.strip, tile.strip_stride, tile.values + column,
+    multiply_add<Lies::by_rows, kRows>(keys - begin, tile.strip + begin, tile.strip_stride,
+                                       tile.values + begin * tile.values_stride + column,
                                        tile.values_stride, c);
     TRIREME_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -327,10 +381,10 @@ void forward(const AttentionRows<T>& in, T* out, T* lse, int64_t lse_stride, T* 
           turn_row<false>(in.rotation, row + r, head_row(in, row + r, head), in.head_dim,
                           in.scale * kLog2E, s.queries + r * s.width);
         const int64_t stride = in.heads * in.head_dim;
-        forward_tile<kRows, T>(
-            {s.queries, s.panels, s.values, in.head_dim, s.width, s.width, s.strip, s.strip_stride,
-             out + row * stride + head * in.head_dim, stride, lse + head * lse_stride + row},
-            {row, 1});
+        forward_tile<kRows, T>({s.queries, s.panels, s.values, in.head_dim, s.width, s.width,
+                                s.strip, s.strip_stride, out + row * stride + head * in.head_dim,
+                                stride, lse + head * lse_stride + row, cap_of(in)},
+                               {row, 1, in.window});
       });
   }
 }
@@ -338,7 +392,10 @@ void forward(const AttentionRows<T>& in, T* out, T* lse, int64_t lse_stride, T* 
 template <class T>
 void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
   const AttentionRows<T>& fresh = in.fresh;
-  const int64_t keys = in.cached + fresh.rows, head_dim = fresh.head_dim;
+  const int64_t head_dim = fresh.head_dim;
+  // Places count from the first that the window leaves.
+  const int64_t hidden = Visible<T>{in.cached, 1, fresh.window}.first_panel();
+  const int64_t cached = in.cached - hidden, keys = cached + fresh.rows;
   const int64_t group = fresh.heads / fresh.kv_heads, stride = fresh.heads * head_dim;
   Scratch<T> scratch(memory);
   const ForwardScratch<T> s(scratch, keys, head_dim);
@@ -347,13 +404,13 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
                     s.queries + r * s.width);
   };
   for (int64_t kv = 0; kv < fresh.kv_heads; ++kv) {
-    T* cached_keys = in.keys + kv * in.capacity * head_dim;
-    T* cached_values = in.values + kv * in.capacity * head_dim;
+    T* cached_keys = in.keys + (kv * in.capacity + hidden) * head_dim;
+    T* cached_values = in.values + (kv * in.capacity + hidden) * head_dim;
     for (int64_t row = 0; row < fresh.rows; ++row) {
       turn_row<false>(fresh.rotation, row, head_row(fresh, row, fresh.heads + kv), head_dim, 1,
-                      cached_keys + (in.cached + row) * head_dim);
+                      cached_keys + (cached + row) * head_dim);
       copy_row(head_row(fresh, row, fresh.heads + fresh.kv_heads + kv), head_dim,
-               cached_values + (in.cached + row) * head_dim);
+               cached_values + (cached + row) * head_dim);
     }
     pack_panels(keys, head_dim, s.width, s.staging, s.panels, [&](int64_t row, T* to) HWY_ATTR {
       copy_row(cached_keys + row * head_dim, head_dim, to);
@@ -366,7 +423,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
     const ForwardTile<T> tile{s.queries, s.panels,       padded ? s.values : cached_values,
                               head_dim,  s.width,        s.width,
                               s.strip,   s.strip_stride, nullptr,
-                              stride,    nullptr};
+                              stride,    nullptr,        cap_of(fresh)};
     // One new token: the group's heads share a tile. More: a head's tokens do.
     if (fresh.rows == 1) {
       for_each_tile(kv * group, (kv + 1) * group, [&]<int kRows>(int64_t head) HWY_ATTR {
@@ -374,7 +431,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
         ForwardTile<T> heads = tile;
         heads.out = out + head * head_dim;
         heads.out_stride = head_dim;
-        forward_tile<kRows, T>(heads, {in.cached, 0});
+        forward_tile<kRows, T>(heads, {cached, 0, fresh.window});
       });
       continue;
     }
@@ -383,7 +440,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
         for (int r = 0; r < kRows; ++r) load_query(row + r, head, r);
         ForwardTile<T> tokens = tile;
         tokens.out = out + row * stride + head * head_dim;
-        forward_tile<kRows, T>(tokens, {in.cached + row, 1});
+        forward_tile<kRows, T>(tokens, {cached + row, 1, fresh.window});
       });
   }
 }
@@ -391,25 +448,33 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
 // P, dS and dQ of kRows queries from `row` on, which stand in the block from `r` on. d_queries gets
 // dQ without the scale.
 template <int kRows, class T>
-void backward_queries(const BackwardScratch<T>& s, int64_t head_dim, int64_t row, int64_t r,
-                      const T* lse) {
+void backward_queries(const BackwardScratch<T>& s, const AttentionRows<T>& in, int64_t row,
+                      int64_t r, const T* lse) {
   const Tag<T> d;
-  const int64_t keys = row + kRows;
-  const Visible<T> visible{row, 1};
+  const int64_t head_dim = in.head_dim, keys = row + kRows;
+  const Visible<T> visible{row, 1, in.window};
+  const T cap = cap_of(in);
+  const int64_t begin = visible.first_panel();
   T* p = s.p + r * s.strip_stride;
   T* ds = s.ds + r * s.strip_stride;
-  for (int64_t key = 0; key < keys; key += kPanel<T>) {
+  for (int64_t key = begin; key < keys; key += kPanel<T>) {
     Vec<T> c[kRows][2];
     set_zero<kRows, T>(c);
     multiply_add<Lies::by_rows, kRows>(head_dim, s.queries + r * s.width, s.width,
                                        s.key_panels + key * head_dim, kPanel<T>, c);
+    if (cap > 0) {
+      Vec<T> bent[kRows][2];
+      copy_tile<kRows, T>(c, bent);
+      bend<kRows, T>(cap, bent, ds + key, s.strip_stride);
+      copy_tile<kRows, T>(bent, c);
+    }
     TRIREME_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const Vec<T> l = hn::Set(d, lse[i]);
       c[i][0] = exp2<T>(hn::Sub(c[i][0], l));
       c[i][1] = exp2<T>(hn::Sub(c[i][1], l));
     }
-    if (!visible.all(key)) {
+    if (!visible.all(key, kRows)) {
       TRIREME_UNROLL
       for (int i = 0; i < kRows; ++i) {
         const auto seen = visible.of_panel(i, key);
@@ -430,14 +495,21 @@ void backward_queries(const BackwardScratch<T>& s, int64_t head_dim, int64_t row
       const Vec<T> delta = hn::Set(d, s.delta[r + i]);
       const T* q = p + i * s.strip_stride + key;
       T* to = ds + i * s.strip_stride + key;
-      hn::Store(hn::Mul(hn::Load(d, q), hn::Sub(c[i][0], delta)), d, to);
-      hn::Store(hn::Mul(hn::Load(d, q + kLanes<T>), hn::Sub(c[i][1], delta)), d, to + kLanes<T>);
+      Vec<T> ds0 = hn::Mul(hn::Load(d, q), hn::Sub(c[i][0], delta));
+      Vec<T> ds1 = hn::Mul(hn::Load(d, q + kLanes<T>), hn::Sub(c[i][1], delta));
+      if (cap > 0) {
+        ds0 = hn::Mul(ds0, hn::Load(d, to));
+        ds1 = hn::Mul(ds1, hn::Load(d, to + kLanes<T>));
+      }
+      hn::Store(ds0, d, to);
+      hn::Store(ds1, d, to + kLanes<T>);
     }
   }
   for (int64_t column = 0; column < s.width; column += kPanel<T>) {
     Vec<T> c[kRows][2];
     set_zero<kRows, T>(c);
-    multiply_add<Lies::by_rows, kRows>(keys, ds, s.strip_stride, s.keys + column, s.width, c);
+    multiply_add<Lies::by_rows, kRows>(keys - begin, ds + begin, s.strip_stride,
+                                       s.keys + begin * s.width + column, s.width, c);
     TRIREME_UNROLL
     for (int i = 0; i < kRows; ++i) {
       hn::Store(c[i][0], d, s.d_queries + i * s.width + column);
@@ -468,10 +540,14 @@ HWY_INLINE void add_product(int64_t n, const T* a, int64_t a_stride, const T* b,
 }
 
 // dK and dV of kRows keys from `key` on, by the queries begin … end - 1 of a block. Queries before
-// `key` do not see it; those from `key` on, having been tiled alike, have P and dS for all kRows.
+// `key` do not see it; those from `key` on, having been tiled alike, have P and dS for all kRows,
+// up to the last whose window reaches one of them: first_panel() looks a tile further back for
+// that.
 template <int kRows, class T>
-void backward_keys(const BackwardScratch<T>& s, int64_t key, int64_t begin, int64_t end) {
+void backward_keys(const BackwardScratch<T>& s, int64_t window, int64_t key, int64_t begin,
+                   int64_t end) {
   const int64_t first = std::max(begin, key), r = first - begin;
+  end = std::min(end, key + kRows - 1 + window);
   add_product<kRows>(end - first, s.p + r * s.strip_stride + key, s.strip_stride,
                      s.d_out + r * s.width, s.width, s.d_values + key * s.width);
   add_product<kRows>(end - first, s.ds + r * s.strip_stride + key, s.strip_stride,
@@ -512,13 +588,15 @@ void backward_head(const BackwardHead<T>& h) {
       s.delta[r] = dot(row, h.out + (begin + r) * stride, in.head_dim);
     });
     for_each_tile(begin, end, [&]<int kRows>(int64_t row) HWY_ATTR {
-      backward_queries<kRows, T>(s, in.head_dim, row, row - begin, h.lse + row);
+      backward_queries<kRows, T>(s, in, row, row - begin, h.lse + row);
       for (int r = 0; r < kRows; ++r)
         turn_row<true>(in.rotation, row + r, s.d_queries + r * s.width, in.head_dim, in.scale,
                        h.d_qkv + (row + r) * row_stride(in) + h.head * in.head_dim);
     });
-    for_each_tile(0, end, [&]<int kRows>(int64_t key) HWY_ATTR {
-      backward_keys<kRows, T>(s, key, begin, end);
+    // From the tile on that holds the first key which the block's first query sees.
+    const int64_t seen = std::max<int64_t>(0, begin - in.window + 1) / kTileRows * kTileRows;
+    for_each_tile(seen, end, [&]<int kRows>(int64_t key) HWY_ATTR {
+      backward_keys<kRows, T>(s, in.window, key, begin, end);
     });
   }
 }

@@ -19,6 +19,8 @@ struct AttentionRows {
   Rotation<T> rotation;
   int64_t rows, heads, kv_heads, head_dim;
   double scale;
+  int64_t window;  // keys that a row sees, itself included; at least 1
+  double softcap;  // 0: none
 };
 
 // Rows that follow others whose rotated keys and values are in a cache [kv_heads, capacity,

@@ -23,6 +23,13 @@ void add(int64_t n, const T* x, T* into) {
       n, [&](auto load, auto store) HWY_ATTR { store(hn::Add(load(into), load(x)), into); });
 }
 
+template <class T>
+void add_scaled(int64_t n, double scale, const T* x, T* into) {
+  const Vec<T> factor = hn::Set(Tag<T>(), static_cast<T>(scale));
+  for_each_vector<T>(n, [&](auto load, auto store)
+                            HWY_ATTR { store(hn::MulAdd(load(x), factor, load(into)), into); });
+}
+
 double block_of_squares(int64_t n, const double* x) {
   Accumulator<double> sum;
   for_each_vector<double>(n, [&](auto load, auto) HWY_ATTR {
@@ -88,7 +95,7 @@ void adamw(int64_t n, const AdamWFactors& factors, const T* g, T* p, T* m, T* v)
 
 template <class T>
 FlatLoops<T> loops_of() {
-  return {&add<T>, &sum_of_squares<T>, &add_up<T>, &adamw<T>};
+  return {&add_scaled<T>, &sum_of_squares<T>, &add_up<T>, &adamw<T>};
 }
 
 }  // namespace

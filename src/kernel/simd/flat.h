@@ -12,7 +12,7 @@ struct AdamWFactors {
 
 template <class T>
 struct FlatLoops {
-  void (*add)(int64_t n, const T* x, T* into);
+  void (*add_scaled)(int64_t n, double scale, const T* x, T* into);  // into += scale x
   // In double, over blocks of 4096 in their order.
   double (*sum_of_squares)(int64_t n, const T* x);
   // into += others[0] + … one after the other; returns the sum of squares of the result.

@@ -17,8 +17,9 @@ namespace {
 
 template <class T>
 void forward(int64_t rows, int64_t width, const T* residual, const T* delta, const T* weight,
-             double eps, T* r, T* y, T* rstd) {
+             double offset, double eps, T* r, T* y, T* rstd) {
   const Tag<T> d;
+  const Vec<T> shift = hn::Set(d, static_cast<T>(offset));
   for (int64_t row = 0; row < rows; ++row) {
     Accumulator<T> squares;
     const T* x = residual;
@@ -41,7 +42,7 @@ void forward(int64_t rows, int64_t width, const T* residual, const T* delta, con
     rstd[row] = scale;
     const Vec<T> factor = hn::Set(d, scale);
     for_each_vector<T>(width, [&](auto load, auto store) HWY_ATTR {
-      store(hn::Mul(hn::Mul(load(x), factor), load(weight)), y);
+      store(hn::Mul(hn::Mul(load(x), factor), hn::Add(shift, load(weight))), y);
     });
     residual += width;
     y += width;
@@ -49,20 +50,22 @@ void forward(int64_t rows, int64_t width, const T* residual, const T* delta, con
 }
 
 template <class T>
-void backward(int64_t rows, int64_t width, const T* r, const T* rstd, const T* weight, const T* dy,
-              const T* d_r, T* dx, T* d_weight) {
+void backward(int64_t rows, int64_t width, const T* r, const T* rstd, const T* weight,
+              double offset, const T* dy, const T* d_r, T* dx, T* d_weight) {
   const Tag<T> d;
+  const Vec<T> shift = hn::Set(d, static_cast<T>(offset));
   for (int64_t row = 0; row < rows; ++row) {
     const Vec<T> scale = hn::Set(d, rstd[row]);
     Accumulator<T> products;
     for_each_vector<T>(width, [&](auto load, auto store) HWY_ATTR {
       const Vec<T> x = hn::Mul(load(r), scale), g = load(dy);
       if (d_weight) store(hn::MulAdd(g, x, load(d_weight)), d_weight);
-      products.add_product(hn::Mul(g, load(weight)), x);
+      products.add_product(hn::Mul(g, hn::Add(shift, load(weight))), x);
     });
     const Vec<T> mean = hn::Set(d, products.sum() / static_cast<T>(width));
     for_each_vector<T>(width, [&](auto load, auto store) HWY_ATTR {
-      const Vec<T> x = hn::Mul(load(r), scale), g = hn::Mul(load(dy), load(weight));
+      const Vec<T> x = hn::Mul(load(r), scale);
+      const Vec<T> g = hn::Mul(load(dy), hn::Add(shift, load(weight)));
       const Vec<T> own = hn::NegMulAdd(x, mean, g);
       store(d_r ? hn::MulAdd(own, scale, load(d_r)) : hn::Mul(own, scale), dx);
     });

@@ -8,6 +8,8 @@
 #include "kernel/simd/softmax.h"
 #include "kernel/simd/vector-inl.h"
 
+#include <hwy/contrib/math/math-inl.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -84,8 +86,25 @@ double softmax_in_place(int64_t n, T* z, double scale) {
 }
 
 template <class T>
+void bend(int64_t n, T* z, double cap, T* slopes) {
+  const Tag<T> d;
+  const Vec<T> whole = hn::Set(d, static_cast<T>(cap)), part = hn::Set(d, static_cast<T>(1 / cap));
+  for_each_vector<T>(n, [&](auto load, auto store) HWY_ATTR {
+    const Vec<T> t = hn::Tanh(d, hn::Mul(load(z), part));
+    store(hn::Mul(whole, t), z);
+    if (slopes) store(hn::NegMulAdd(t, t, hn::Set(d, T{1})), slopes);
+  });
+}
+
+template <class T>
+void multiply(int64_t n, const T* x, T* into) {
+  for_each_vector<T>(
+      n, [&](auto load, auto store) HWY_ATTR { store(hn::Mul(load(into), load(x)), into); });
+}
+
+template <class T>
 SoftmaxLoops<T> loops_of() {
-  return {&log_sum_exp<T>, &softmax_in_place<T>};
+  return {&log_sum_exp<T>, &softmax_in_place<T>, &bend<T>, &multiply<T>};
 }
 
 }  // namespace

@@ -11,6 +11,9 @@ struct SoftmaxLoops {
   double (*log_sum_exp)(int64_t n, const T* z);
   // The same, and z = scale * softmax(z).
   double (*softmax_in_place)(int64_t n, T* z, double scale);
+  // z = cap tanh(z / cap); slopes, unless null, = 1 - tanh^2.
+  void (*bend)(int64_t n, T* z, double cap, T* slopes);
+  void (*multiply)(int64_t n, const T* x, T* into);  // into *= x
 };
 
 template <class T>
