@@ -10,7 +10,7 @@ namespace trireme {
 namespace {
 
 struct Tiny {
-  std::unique_ptr<LanguageModel> family = make_llama(tiny_llama(true));
+  std::unique_ptr<LanguageModel> family = tiny_llama(true);
   Model model = family->build(at::kDouble, 32);
   Lanes lanes{2, false, nullptr};
   Parameters parameters{model, at::kDouble, Mesh(), 0, false, 2};

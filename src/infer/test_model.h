@@ -1,4 +1,4 @@
-// A small Llama with random inputs, and one training step of it on any layout: what the tests of
+// Small models with random inputs, and training steps of them on any layout: what the tests of
 // this folder share.
 #pragma once
 
@@ -7,33 +7,54 @@
 
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "base/random.h"
 #include "engine/executor.h"
 #include "fabric/thread_fabric.h"
-#include "model/llama.h"
+#include "model/language_model.h"
 #include "plan/builder.h"
 #include "plan/verifier.h"
 
 namespace trireme {
 
-inline LlamaConfig tiny_llama(bool tied) {
-  LlamaConfig c;
-  c.vocab_size = 61;  // odd, so that shards are ragged
-  c.hidden_size = 24;
-  c.num_hidden_layers = 2;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 6;
-  c.intermediate_size = 37;
-  c.max_position_embeddings = 16;
-  c.tie_word_embeddings = tied;
-  c.initializer_range = 0.3;  // large, so that attention and loss are far from uniform
-  return c;
+// A config.json of a small model of any family: 2 layers, or 3 with two local ones.
+inline nlohmann::json tiny_config(const std::string& model_type, bool tied) {
+  const nlohmann::json shared = {{"model_type", model_type},
+                                 {"vocab_size", 61},          // odd, so that shards are ragged
+                                 {"initializer_range", 0.3},  // far from uniform
+                                 {"tie_word_embeddings", tied}};
+  nlohmann::json config = {{"hidden_size", 24},
+                           {"num_hidden_layers", 2},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 6},
+                           {"intermediate_size", 37},
+                           {"max_position_embeddings", 16}};
+  if (model_type == "gpt2")
+    config = {{"n_embd", 24}, {"n_layer", 2}, {"n_head", 4}, {"n_inner", 37}, {"n_positions", 16}};
+  if (model_type == "mistral") config["sliding_window"] = 4;
+  if (model_type.starts_with("gemma")) {
+    config["num_hidden_layers"] = 3;
+    config["sliding_window"] = 4;
+    config["sliding_window_pattern"] = 3;
+    config["query_pre_attn_scalar"] = 5;
+  }
+  if (model_type == "gemma2") {
+    config.erase("sliding_window_pattern");
+    config["final_logit_softcapping"] = 3.0;
+    config["attn_logit_softcapping"] = 2.0;
+  }
+  config.update(shared);
+  return config;
+}
+
+inline std::unique_ptr<LanguageModel> tiny_llama(bool tied) {
+  return load_language_model(tiny_config("llama", tied), "tiny");
 }
 
 // Samples [first, first + count): two documents each, the second label of each sample left out.
-inline Batch tiny_batch(const LlamaConfig& c, int64_t sequence, uint64_t first, int64_t count) {
+inline Batch tiny_batch(int64_t vocab, int64_t sequence, uint64_t first, int64_t count) {
   const RandomStream ids(5, "test tokens");
   at::Tensor tokens = at::empty({count * sequence}, at::kLong),
              labels = at::empty({count * sequence}, at::kLong);
@@ -45,11 +66,11 @@ inline Batch tiny_batch(const LlamaConfig& c, int64_t sequence, uint64_t first, 
                   cut = sequence / 3 +
                         static_cast<int64_t>((global / static_cast<uint64_t>(sequence)) % 3);
     tokens.mutable_data_ptr<int64_t>()[i] =
-        static_cast<int64_t>(ids.below(global, static_cast<uint64_t>(c.vocab_size)));
+        static_cast<int64_t>(ids.below(global, static_cast<uint64_t>(vocab)));
     labels.mutable_data_ptr<int64_t>()[i] =
         place == 1 || place == cut - 1
             ? -100
-            : static_cast<int64_t>(ids.below(global + 1, static_cast<uint64_t>(c.vocab_size)));
+            : static_cast<int64_t>(ids.below(global + 1, static_cast<uint64_t>(vocab)));
     positions.mutable_data_ptr<int32_t>()[i] =
         static_cast<int32_t>(place < cut ? place : place - cut);
     documents.mutable_data_ptr<int32_t>()[i] = place < cut ? 0 : 1;
@@ -79,11 +100,10 @@ struct TinyNumbers {
   std::map<std::string, at::Tensor> gradients, weights;  // global; gradients of the first step
 };
 
-inline TinyNumbers run_tiny(const LlamaConfig& config, at::ScalarType dtype,
+inline TinyNumbers run_tiny(const LanguageModel& family, at::ScalarType dtype,
                             const TinyLayout& layout, int steps = 2) {
   constexpr int64_t kSequence = 9, kBatch = 8;
-  const auto family = make_llama(config);
-  const Model model = family->build(dtype, kSequence);
+  const Model model = family.build(dtype, kSequence);
   const Mesh mesh({.replica = layout.replica, .shard = layout.shard});
   TinyNumbers numbers;
   std::mutex mutex;
@@ -113,7 +133,7 @@ inline TinyNumbers run_tiny(const LlamaConfig& config, at::ScalarType dtype,
       double valid[] = {0};
       auto first = static_cast<uint64_t>(step * kBatch + fabric.rank() * share);
       for (int64_t count : plan.micro_samples) {
-        input.micro_batches.push_back(tiny_batch(config, kSequence, first, count));
+        input.micro_batches.push_back(tiny_batch(family.vocab(), kSequence, first, count));
         valid[0] += static_cast<double>(
             input.micro_batches.back().at("labels").ge(0).sum().item<int64_t>());
         first += static_cast<uint64_t>(count);

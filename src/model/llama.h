@@ -1,27 +1,30 @@
-// Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Hugging Face's
-// LlamaForCausalLM.
+// The shape that Llama gave: RMSNorm in front, rotary grouped-query attention, SwiGLU. Mistral,
+// Qwen2 and Qwen3 are this with a window, biases, or norms of heads.
 #pragma once
 
-#include "model/language_model.h"
+#include "model/decoder.h"
 
 namespace trireme {
 
-// Names as in config.json. H hidden, N query heads, K key/value heads, D head width, F feed-forward
-// width.
-struct LlamaConfig {
-  int64_t vocab_size = 0, hidden_size = 0, num_hidden_layers = 0;
-  int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
-  int64_t intermediate_size = 0, max_position_embeddings = 0;
-  double rope_theta = 10000, rms_norm_eps = 1e-5;
-  bool tie_word_embeddings = false;
-  double initializer_range =
-      0.02;  // out projections: divided by sqrt(2 layers), as GPT-2 and Megatron do
-  int64_t eos_token_id = -1;  // -1: not said
+struct LlamaStyle {
+  DecoderSizes sizes;
+  double norm_eps = 1e-6;
+  bool tied = false;
+  bool qkv_bias = false, out_bias = false, mlp_bias = false, head_norm = false;
+  std::vector<int64_t> windows;  // of each layer, 0: none; empty: none at all
+  RopeSpec rope;
 };
 
-std::unique_ptr<LanguageModel> make_llama(const LlamaConfig& config);
-std::unique_ptr<LanguageModel> llama_from_recipe(const Recipe& recipe, int64_t vocab);
-std::unique_ptr<LanguageModel> llama_from_config(const nlohmann::json& config,
-                                                 const std::string& origin);
+// With parameters under the names that these families share in transformers.
+DecoderSpec llama_style(const std::string& family, const LlamaStyle& style);
+
+// Reads sizes, rms_norm_eps, tie_word_embeddings, hidden_act (silu) and rotary positions.
+LlamaStyle read_llama_style(ConfigReader& config, int64_t default_positions,
+                            int64_t default_head_dim = 0);
+
+DecoderSpec read_llama(ConfigReader& config);
+DecoderSpec read_mistral(ConfigReader& config);
+DecoderSpec read_qwen2(ConfigReader& config);
+DecoderSpec read_qwen3(ConfigReader& config);
 
 }  // namespace trireme

@@ -12,6 +12,10 @@ namespace {
 
 constexpr std::string_view kPretrain = "task=pretrain";
 constexpr std::string_view kCtr = "task=ctr";
+// All decoders but GPT-2, whose positions are learned and whose heads all have keys of their own.
+constexpr std::string_view kRotary =
+    "task=pretrain & model.family=llama|qwen2|qwen3|mistral|gemma2|gemma3";
+constexpr std::string_view kWindowed = "task=pretrain & model.family=mistral|gemma2|gemma3";
 
 // Sizes of a model and lengths of a sequence: at most 2^24, so that no product of a few overflows.
 constexpr std::string_view kSize = ">= 1, <= 16777216";
@@ -100,7 +104,9 @@ constexpr KeySpec kKeys[] = {
      .type = KeyType::choice,
      .help = "The architecture.",
      .initial = kRequired,
-     .choices = "llama if task=pretrain | lr if task=ctr"},
+     .choices = "llama if task=pretrain | qwen2 if task=pretrain | qwen3 if task=pretrain | "
+                "mistral if task=pretrain | gemma2 if task=pretrain | gemma3 if task=pretrain | "
+                "gpt2 if task=pretrain | lr if task=ctr"},
     {.name = "model.layers",
      .type = KeyType::integer,
      .help = "Decoder blocks.",
@@ -125,7 +131,7 @@ constexpr KeySpec kKeys[] = {
      .help = "Key and value heads of a block; each serves heads / kv_heads query heads.",
      .initial = kDerived,
      .range = kSize,
-     .when = kPretrain,
+     .when = kRotary,
      .derived_from = "model.heads",
      .derive = [](const Recipe& r) -> std::optional<Value> { return r.integer("model.heads"); }},
     {.name = "model.head_dim",
@@ -133,7 +139,7 @@ constexpr KeySpec kKeys[] = {
      .help = "Width of a head; even, since positions rotate pairs.",
      .initial = kDerived,
      .range = kSize,
-     .when = kPretrain,
+     .when = kRotary,
      .derived_from = "model.hidden / model.heads",
      .derive = hidden_per_head},
     {.name = "model.ffn",
@@ -145,17 +151,30 @@ constexpr KeySpec kKeys[] = {
     {.name = "model.tie_embeddings",
      .type = KeyType::flag,
      .help = "The output layer is the transposed token embedding: one parameter, two uses.",
-     .initial = "false",
-     .when = kPretrain},
+     .initial = kDerived,
+     .when = kPretrain,
+     .derived_from = "model.family: true for gpt2 and gemma, whose releases are tied",
+     .derive = [](const Recipe& r) -> std::optional<Value> {
+       const std::string& family = r.text("model.family");
+       return family == "gpt2" || family == "gemma2" || family == "gemma3";
+     }},
     {.name = "model.rope_theta",
      .type = KeyType::number,
      .help = "Base of the rotary position embedding's wavelengths.",
      .initial = "1e4",
      .range = "> 0",
-     .when = kPretrain},
+     .when = kRotary},
+    {.name = "model.window",
+     .type = KeyType::integer,
+     .help = "Tokens that a local layer sees, itself included. Without it gemma's local layers see "
+             "4,096, and mistral has none.",
+     .initial = kOptional,
+     .unit = "tokens",
+     .range = kSize,
+     .when = kWindowed},
     {.name = "model.norm_eps",
      .type = KeyType::number,
-     .help = "Added to the mean square below the root of each RMSNorm.",
+     .help = "Added to the mean square below the root of each norm.",
      .initial = "1e-5",
      .range = "> 0",
      .when = kPretrain},
@@ -444,7 +463,7 @@ const KeyGroup kGroups[] = {
 };
 
 void check_heads(const Recipe& recipe) {
-  if (!recipe.has("model.heads")) return;
+  if (!recipe.has("model.kv_heads")) return;
   const int64_t heads = recipe.integer("model.heads"), kv_heads = recipe.integer("model.kv_heads");
   TRIREME_CHECK(heads % kv_heads == 0, recipe.where("model.kv_heads"), ": model.heads = ", heads,
                 " is no multiple of model.kv_heads = ", kv_heads);
