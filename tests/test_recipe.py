@@ -109,7 +109,7 @@ def test_what_is_derived(trireme, tmp_path):
     derived = {k: v["value"] for k, v in values.items() if v["origin"] == "derived"}
     assert derived.pop("run.threads") >= 1
     assert derived == {"run.name": "night", "run.dir": None, "model.kv_heads": 4, "model.head_dim": 16,
-                       "model.max_positions": 32, "batch.micro": 2}
+                       "model.tie_embeddings": False, "model.max_positions": 32, "batch.micro": 2}
 
 
 def test_tokens_are_rounded_up_to_whole_steps(trireme, tmp_path):
@@ -149,7 +149,7 @@ WRONG = {
     "no effect: max_samples": (PRETRAIN, ["data.held_out=0", "eval.max_samples=5"], "command line",
                                "data.held_out > 0, and data.held_out = 0.0 (command line)"),
     "no effect: ffn of a click model": (changed(CTR, "[data]", "ffn = 64\n[data]"), [], 6,
-                                        'it counts only with task = pretrain, and task = "ctr" (r.toml:1)'),
+                                        'it counts only with task = pretrain and no model.from, and task = "ctr" (r.toml:1)'),
     "no effect: rows of texts": (PRETRAIN, ["data.rows=5"], "command line", "task = ctr"),
     "no effect: tokens of clicks": (CTR, ["run.epochs=", "run.tokens=5"], "command line", "run.tokens has no effect"),
     "family of another task": (changed(CTR, '"lr"', '"llama"'), [], 5, 'model.family = "llama" has no effect'),

@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "data/inspect.h"
 #include "data/text_recipe.h"
+#include "train/load_model.h"
 
 namespace trireme {
 namespace {
@@ -45,7 +46,7 @@ Recipe load_text_recipe(const RecipeArguments& arguments) {
 
 int build(const BuildOptions& options) {
   const Recipe recipe = load_text_recipe(options.recipe);
-  const BuildResult result = build_corpus(corpus_options(recipe), log_build_progress());
+  const BuildResult result = build_corpus(corpus_of(recipe), log_build_progress());
   if (options.json) {
     const json object = {{"directory", result.directory.string()}, {"built", result.built}};
     std::printf("%s\n", object.dump().c_str());
@@ -99,7 +100,7 @@ int inspect(const InspectOptions& options) {
                 "data inspect: --sequence and --seed are for a corpus; a recipe has its own"
                 "\nnext: use data.sequence=… and run.seed=…");
   const Recipe recipe = load_text_recipe(options.recipe);
-  const Corpus corpus = open_or_build(corpus_options(recipe), log_build_progress());
+  const Corpus corpus = open_or_build(corpus_of(recipe), log_build_progress());
   show(options, corpus, sample_options(recipe, Split::train));
   return 0;
 }

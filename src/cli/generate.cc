@@ -80,7 +80,7 @@ Continuation continue_text(Generator& generator, const Tokenizer& tokenizer,
 
 std::vector<int32_t> prompt_ids(const LoadedModel& loaded, const std::string& text) {
   std::vector<int32_t> ids = loaded.tokenizer->encode(text);
-  if (ids.empty() && loaded.end_token >= 0) ids.push_back(loaded.end_token);
+  if (ids.empty() && !loaded.end_tokens.empty()) ids.push_back(loaded.end_tokens[0]);
   return ids;
 }
 
@@ -138,7 +138,7 @@ Run declare_generate(CLI::App& app) {
     const Model model = probe.family->build(at::kFloat, capacity);
     Generator generator(*probe.family, model, *probe.parameters, *probe.lanes, {},
                         kernel::Mode::fused, capacity);
-    options->generation.end_token = probe.end_token;
+    options->generation.end_tokens = probe.end_tokens;
 
     if (options->prompts.empty()) {
       std::fputs(options->prompt.c_str(), stdout);

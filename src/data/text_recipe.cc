@@ -13,7 +13,8 @@ CorpusOptions corpus_options(const Recipe& recipe) {
     if (entry.has("weight")) source.weight = entry.number("weight");
   }
   if (recipe.has("data.tokenizer")) options.tokenizer = recipe.text("data.tokenizer");
-  else options.train_vocab = recipe.integer("data.tokenizer.vocab");
+  else if (recipe.has("data.tokenizer.train"))
+    options.train_vocab = recipe.integer("data.tokenizer.vocab");
   options.held_out = recipe.number("data.held_out");
   options.cache = recipe.text("data.cache");
   options.threads = static_cast<int>(recipe.integer("run.threads"));

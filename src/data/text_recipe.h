@@ -6,7 +6,8 @@
 //
 // Keys read: data.source (path, weight, field), data.field, data.tokenizer or data.tokenizer.train
 // and .vocab, data.held_out, data.cache, data.sequence, data.document_attention,
-// data.document_positions, run.seed, run.threads. Paths are relative to the working directory.
+// data.document_positions, run.seed, run.threads. Paths are relative to the working directory. A
+// recipe that names no tokenizer leaves both choices open, for the caller to fill in.
 #pragma once
 
 #include "base/recipe/recipe.h"

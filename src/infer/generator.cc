@@ -5,6 +5,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "fabric/communicator.h"
 #include "plan/builder.h"
@@ -64,7 +66,7 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt,
   for (int64_t i = 0; i < most; ++i) {
     const at::Tensor logits = logits_after(next);
     const int32_t token = sample(logits, options.sampling, sequence, static_cast<uint64_t>(i));
-    if (token == options.end_token) break;
+    if (std::ranges::find(options.end_tokens, token) != options.end_tokens.end()) break;
     generated.push_back(token);
     if (on_token && !on_token(token)) break;
     next = {token};

@@ -16,7 +16,7 @@ namespace trireme {
 struct GenerationOptions {
   SamplingOptions sampling;
   int64_t max_tokens = 64;  // generated at most
-  int32_t end_token = -1;   // generation ends with it; it is not returned. -1: none
+  std::vector<int32_t> end_tokens;  // generation ends with any of them; it is not returned
 };
 
 // Ranks of a sharded model all call it alike: weights are gathered block by block.

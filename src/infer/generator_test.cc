@@ -52,7 +52,7 @@ TEST(Generator, EndsAtTheEndTokenAndAtTheCallersWord) {
   const GenerationOptions greedy{.sampling = {.temperature = 0}, .max_tokens = 10};
   const auto all = generator.generate(prompt, greedy, 0);
   GenerationOptions ends = greedy;
-  ends.end_token = all[4];
+  ends.end_tokens = {all[4]};
   const auto first = static_cast<size_t>(std::ranges::find(all, all[4]) - all.begin());
   EXPECT_EQ(generator.generate(prompt, ends, 0).size(), first);
   int seen = 0;

@@ -209,6 +209,20 @@ Checkpoint Checkpoint::of_manifest(Storage& storage, const fs::path& directory, 
       new Open{storage, directory, std::move(manifest), checksummed, {}, {}}));
 }
 
+Checkpoint Checkpoint::renamed(
+    const std::function<std::optional<std::string>(const TensorRecord&)>& rename) && {
+  std::vector<TensorRecord>& tensors = open_->manifest.tensors;
+  std::erase_if(tensors, [&](TensorRecord& tensor) {
+    const auto name = rename(tensor);
+    if (name) tensor.name = *name;
+    return !name;
+  });
+  std::ranges::sort(tensors, {}, &TensorRecord::name);
+  const auto twice = std::ranges::adjacent_find(tensors, {}, &TensorRecord::name);
+  TRIREME_ASSERT(twice == tensors.end(), "two tensors are called ", twice->name);
+  return Checkpoint(std::move(open_));
+}
+
 const fs::path& Checkpoint::path() const { return open_->path; }
 const CheckpointInfo& Checkpoint::info() const { return open_->manifest.info; }
 const std::vector<TensorRecord>& Checkpoint::tensors() const { return open_->manifest.tensors; }

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,11 @@ class Checkpoint {
   // none are checked.
   static Checkpoint of_manifest(Storage& storage, const fs::path& directory, Manifest manifest,
                                 bool checksummed);
+
+  // The same with other names: `rename` gives each tensor's, nullopt leaves it out. Names stay
+  // unique.
+  Checkpoint renamed(
+      const std::function<std::optional<std::string>(const TensorRecord&)>& rename) &&;
 
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;

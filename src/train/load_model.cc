@@ -1,44 +1,174 @@
 #include "train/load_model.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <set>
 
 #include "base/error.h"
+#include "data/text_recipe.h"
 #include "state/hugging_face.h"
+#include "state/tensor_stream.h"
 #include "train/run_directory.h"
 #include "train/saving.h"
 
 namespace trireme {
+namespace {
 
-LoadedModel load_model(const std::string& path, int64_t sequence, int threads, bool fp64) {
-  PosixStorage storage;
-  const Checkpoint checkpoint =
-      open_tensors(storage, fs::exists(path) ? fs::path(path) : find_run(path));
-  LoadedModel loaded;
-  loaded.origin = checkpoint.path().string();
-  const std::vector<std::string> files = checkpoint.attachments();
-  const auto has = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
-  TRIREME_CHECK(has("config.json"), loaded.origin,
+using json = nlohmann::ordered_json;
+
+bool has(const Checkpoint& checkpoint, std::string_view name) {
+  const auto names = checkpoint.attachments();
+  return std::ranges::find(names, name) != names.end();
+}
+
+json attached_object(const Checkpoint& checkpoint, const char* name) {
+  json object = json::parse(checkpoint.attachment(name), nullptr, false);
+  TRIREME_CHECK(object.is_object(), (checkpoint.path() / name).string(), " is no JSON object");
+  return object;
+}
+
+// The parameter that an output matrix is tied to, by name; "" if it is one of its own.
+std::string tied_parameter(const Model& model) {
+  for (const ModelNode& node : model.nodes)
+    for (const TiedWeight& tied : node.block->tied())
+      return model.block(tied.owner).weights()[static_cast<size_t>(tied.weight)].parts[0].name;
+  return "";
+}
+
+bool equal_content(const Checkpoint& checkpoint, const TensorRecord& a, const TensorRecord& b) {
+  if (a.shape != b.shape || a.dtype != b.dtype) return false;
+  TensorStream in_a(checkpoint, a, a.dtype), in_b(checkpoint, b, b.dtype);
+  std::vector<std::byte> bytes_a(1 << 20), bytes_b(1 << 20);
+  while (in_a.bytes_left() > 0) {
+    const auto n = std::min(bytes_a.size(), static_cast<size_t>(in_a.bytes_left()));
+    in_a.read(std::span(bytes_a).first(n));
+    in_b.read(std::span(bytes_b).first(n));
+    if (!std::equal(bytes_a.begin(), bytes_a.begin() + static_cast<std::ptrdiff_t>(n),
+                    bytes_b.begin()))
+      return false;
+  }
+  return true;
+}
+
+// Computed from the configuration, and kept in files that older versions of transformers wrote.
+bool is_buffer(std::string_view name) {
+  static constexpr std::string_view kBuffers[] = {".rotary_emb.inv_freq", ".attn.bias",
+                                                  ".attn.masked_bias"};
+  return std::ranges::any_of(kBuffers, [&](auto end) { return name.ends_with(end); });
+}
+
+// Names as the model has them. Whatever it does not know keeps its name, for others to refuse.
+Checkpoint with_names_of(const Model& model, Checkpoint checkpoint) {
+  std::set<std::string, std::less<>> wanted;
+  for (const ModelNode& node : model.nodes)
+    for (const WeightSpec& weight : node.block->weights())
+      for (const ParameterSpec& part : weight.parts) wanted.insert(part.name);
+  const auto free = [&](const std::string& name) {
+    return wanted.contains(name) && !checkpoint.find(name);
+  };
+  const auto known_as = [&](const std::string& name) -> std::string {
+    for (const std::string prefix : {"model.", "transformer."}) {
+      if (free(prefix + name)) return prefix + name;
+      if (name.starts_with(prefix) && free(name.substr(prefix.size())))
+        return name.substr(prefix.size());
+    }
+    return name;
+  };
+  std::map<std::string, std::optional<std::string>> names;
+  for (const TensorRecord& tensor : checkpoint.tensors())
+    if (tensor.kind == "weight" && !wanted.contains(tensor.name))
+      names[tensor.name] =
+          is_buffer(tensor.name) ? std::nullopt : std::optional(known_as(tensor.name));
+  constexpr const char* kHead = "lm_head.weight";
+  if (const auto head = names.find(kHead); head != names.end() && head->second == kHead)
+    if (const std::string owner = tied_parameter(model); !owner.empty()) {
+      const auto stored_as_owner = [&](const TensorRecord& tensor) {
+        const auto renamed = names.find(tensor.name);
+        return (renamed == names.end() ? tensor.name : renamed->second) == owner;
+      };
+      const auto embedding = std::ranges::find_if(checkpoint.tensors(), stored_as_owner);
+      TRIREME_CHECK(embedding != checkpoint.tensors().end() &&
+                        equal_content(checkpoint, *checkpoint.find(kHead), *embedding),
+                    checkpoint.path().string(), ": config.json ties ", kHead, " to ", owner,
+                    ", but the two are stored with different values"
+                    "\nnext: set \"tie_word_embeddings\" in config.json to what was trained");
+      head->second = std::nullopt;
+    }
+  if (names.empty()) return checkpoint;
+  return std::move(checkpoint).renamed([&](const TensorRecord& tensor) {
+    const auto renamed = names.find(tensor.name);
+    return renamed == names.end() ? std::optional(tensor.name) : renamed->second;
+  });
+}
+
+}  // namespace
+
+std::vector<int32_t> StoredModel::end_tokens() const {
+  std::vector<json> said;
+  if (has(checkpoint, "generation_config.json"))
+    said.push_back(attached_object(checkpoint, "generation_config.json"));
+  said.push_back(config);
+  for (const json& object : said) {
+    const auto eos = object.find("eos_token_id");
+    if (eos == object.end() || eos->is_null()) continue;
+    std::vector<int32_t> ids;
+    for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
+      TRIREME_CHECK(
+          id.is_number_integer() && id.get<int64_t>() >= -1 && id.get<int64_t>() < int64_t{1} << 31,
+          origin(), ": \"eos_token_id\" is no id: ", id.dump());
+      if (id.get<int64_t>() >= 0) ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+  }
+  if (tokenizer && tokenizer->end_of_text()) return {*tokenizer->end_of_text()};
+  return {};
+}
+
+StoredModel open_model(Storage& storage, const std::string& path) {
+  Checkpoint checkpoint = open_tensors(storage, fs::exists(path) ? fs::path(path) : find_run(path));
+  const std::string origin = checkpoint.path().string();
+  TRIREME_CHECK(has(checkpoint, "config.json"), origin,
                 " has no config.json, so it is no language model");
-  const auto config = nlohmann::json::parse(checkpoint.attachment("config.json"), nullptr, false);
-  TRIREME_CHECK(!config.is_discarded(), loaded.origin, "/config.json is not valid JSON");
-  loaded.family = load_language_model(config, loaded.origin + "/config.json");
-  if (has("tokenizer.json"))
-    loaded.tokenizer.emplace(Tokenizer::parse(checkpoint.attachment("tokenizer.json"),
-                                              loaded.origin + "/tokenizer.json"));
-  if (loaded.tokenizer && loaded.tokenizer->end_of_text())
-    loaded.end_token = *loaded.tokenizer->end_of_text();
-  else if (const auto eos = config.find("eos_token_id");
-           eos != config.end() && eos->is_number_integer())
-    loaded.end_token = eos->get<int32_t>();
+  json config = attached_object(checkpoint, "config.json");
+  auto family = load_language_model(nlohmann::json(config), origin + "/config.json");
+  std::optional<Tokenizer> tokenizer;
+  if (has(checkpoint, "tokenizer.json"))
+    tokenizer.emplace(
+        Tokenizer::parse(checkpoint.attachment("tokenizer.json"), origin + "/tokenizer.json"));
+  const Model names = family->build(at::kFloat, 1);
+  return {with_names_of(names, std::move(checkpoint)), std::move(config), std::move(family),
+          std::move(tokenizer)};
+}
 
-  const at::ScalarType dtype = fp64 ? at::kDouble : at::kFloat;
+LoadedModel load_model(const std::string& path, int64_t sequence, int threads) {
+  PosixStorage storage;
+  StoredModel stored = open_model(storage, path);
+  LoadedModel loaded{.origin = stored.origin(), .end_tokens = stored.end_tokens()};
   loaded.model =
-      loaded.family->build(dtype, sequence > 0 ? sequence : loaded.family->max_positions());
+      stored.family->build(at::kFloat, sequence > 0 ? sequence : stored.family->max_positions());
   loaded.lanes = std::make_unique<Lanes>(threads, false, nullptr);
-  loaded.parameters = std::make_unique<Parameters>(loaded.model, dtype, Mesh(), 0, false, threads);
-  load_checkpoint(checkpoint, loaded.model, {*loaded.parameters});
+  loaded.parameters =
+      std::make_unique<Parameters>(loaded.model, at::kFloat, Mesh(), 0, false, threads);
+  load_checkpoint(stored.checkpoint, loaded.model, {*loaded.parameters});
+  loaded.family = std::move(stored.family);
+  loaded.tokenizer = std::move(stored.tokenizer);
   return loaded;
+}
+
+CorpusOptions corpus_of(const Recipe& recipe) {
+  CorpusOptions options = corpus_options(recipe);
+  if (!recipe.has("model.from") || options.train_vocab > 0 || !options.tokenizer.empty())
+    return options;
+  PosixStorage storage;
+  const std::string& from = recipe.text("model.from");
+  const Checkpoint checkpoint =
+      open_tensors(storage, fs::exists(from) ? fs::path(from) : find_run(from));
+  options.tokenizer = checkpoint.path() / "tokenizer.json";
+  TRIREME_CHECK(has(checkpoint, "tokenizer.json"), recipe.where("model.from"), ": ",
+                checkpoint.path().string(), " has no tokenizer.json",
+                "\nnext: name one by data.tokenizer, or convert an old kind with transformers'"
+                " AutoTokenizer and save_pretrained()");
+  return options;
 }
 
 }  // namespace trireme

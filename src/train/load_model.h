@@ -1,29 +1,56 @@
-// A trained language model, ready to generate and score: from a run, a checkpoint or a Hugging Face
-// directory.
+// A trained language model from a run, a checkpoint or a Hugging Face directory: to go on with, to
+// generate, to score.
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "data/corpus_build.h"
 #include "data/tokenizer/tokenizer.h"
 #include "engine/lanes.h"
 #include "engine/parameters.h"
 #include "model/language_model.h"
+#include "state/checkpoint.h"
 
 namespace trireme {
 
+// What a directory holds, weights not yet read.
+struct StoredModel {
+  Checkpoint checkpoint;  // its weights have the family's names
+  nlohmann::ordered_json config;
+  std::unique_ptr<LanguageModel> family;
+  std::optional<Tokenizer> tokenizer;  // absent where the directory has none
+
+  std::string origin() const { return checkpoint.path().string(); }
+  // Ends a text: generation_config.json's, else config.json's, else the tokenizer's end of text.
+  std::vector<int32_t> end_tokens() const;
+};
+
+// `path` is what open_tensors() takes, or the name of a run below runs/. `storage` outlives it.
+//
+// Names that files of the same model may have are understood: with or without the prefix of the
+// base model, buffers that are computed, an output matrix stored beside the embedding that it is
+// tied to (equal to the bit). InputError names what is missing.
+StoredModel open_model(Storage& storage, const std::string& path);
+
+// Ready to compute with.
 struct LoadedModel {
   std::string origin;  // where it was read from
   std::unique_ptr<LanguageModel> family;
-  std::optional<Tokenizer> tokenizer;  // absent where the directory has none
+  std::optional<Tokenizer> tokenizer;
   Model model;
   std::unique_ptr<Lanes> lanes;
   std::unique_ptr<Parameters> parameters;
-  int32_t end_token = -1;  // the tokenizer's end of text, else the config's; -1: none
+  std::vector<int32_t> end_tokens;
 };
 
-// `path` is what open_tensors() takes, or the name of a run below runs/. `sequence` is the longest
-// text; 0 takes the model's own. InputError names what is missing.
-LoadedModel load_model(const std::string& path, int64_t sequence, int threads, bool fp64 = false);
+// `sequence` is the longest text; 0 takes the model's own.
+LoadedModel load_model(const std::string& path, int64_t sequence, int threads);
+
+// The corpus of a recipe; without a tokenizer of its own it is encoded by that of model.from.
+CorpusOptions corpus_of(const Recipe& recipe);
 
 }  // namespace trireme

@@ -11,6 +11,7 @@
 #include "fabric/communicator.h"
 #include "infer/generator.h"
 #include "model/language_model.h"
+#include "train/load_model.h"
 #include "train/task.h"
 #include "train/text_batch.h"
 
@@ -46,15 +47,18 @@ class TextEvaluation final : public Evaluation {
 class Pretrain final : public Task {
  public:
   explicit Pretrain(const Recipe& recipe)
-      : corpus_(open_or_build(corpus_options(recipe), log_build_progress())),
+      : from_(stored_model(recipe, storage_)),
+        corpus_(open_or_build(corpus_of(recipe), log_build_progress())),
         tokenizer_(Tokenizer::load(corpus_.tokenizer_path())),
         dtype_(recipe.text("precision.compute") == "fp64" ? at::kDouble : at::kFloat),
         sequence_(recipe.integer("data.sequence")),
         seed_(static_cast<uint64_t>(recipe.integer("run.seed"))),
         train_(corpus_, sample_options(recipe, Split::train)),
-        family_(make_language_model(recipe, corpus_.vocab())),
+        family_(from_ ? std::move(from_->family) : make_language_model(recipe, corpus_.vocab())),
         model_(family_->build(dtype_, sequence_)),
         sample_texts_(recipe.integer("eval.samples")) {
+    if (from_) check_start(recipe);
+    attachments_ = make_attachments();
     if (recipe.number("data.held_out") > 0) {
       held_out_.emplace(corpus_, sample_options(recipe, Split::held_out));
       held_out_samples_ = held_out_->samples_per_epoch();
@@ -109,9 +113,20 @@ class Pretrain final : public Task {
   }
 
   std::vector<SampleText> write_samples(RunningModel running) const override;
-  Attachments attachments() const override;
+  const Checkpoint* start() const override { return from_ ? &from_->checkpoint : nullptr; }
+  Attachments attachments() const override { return attachments_; }
 
  private:
+  static std::optional<StoredModel> stored_model(const Recipe& recipe, Storage& storage) {
+    if (!recipe.has("model.from")) return std::nullopt;
+    return open_model(storage, recipe.text("model.from"));
+  }
+  void check_start(const Recipe& recipe) const;
+
+  Attachments make_attachments() const;
+
+  PosixStorage storage_;
+  std::optional<StoredModel> from_;  // without its family
   Corpus corpus_;
   Tokenizer tokenizer_;
   at::ScalarType dtype_;
@@ -125,6 +140,7 @@ class Pretrain final : public Task {
   int64_t sample_texts_, sample_tokens_ = 0;
   std::vector<std::string> prompts_;
   TaskWords words_;
+  Attachments attachments_;
 };
 
 // Prompts of the recipe in turn; without any, a text begins as a document does: after an end of
@@ -145,7 +161,7 @@ std::vector<SampleText> Pretrain::write_samples(RunningModel running) const {
                       running.mode, capacity);
   const GenerationOptions options{.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = seed_},
                                   .max_tokens = sample_tokens_,
-                                  .end_token = corpus_.end_of_text()};
+                                  .end_tokens = {corpus_.end_of_text()}};
   for (int64_t i = 0; i < sample_texts_; ++i) {
     const bool given =
         !prompts.empty() && !prompts[static_cast<size_t>(i) % prompts.size()].empty();
@@ -158,10 +174,33 @@ std::vector<SampleText> Pretrain::write_samples(RunningModel running) const {
   return texts;
 }
 
-Attachments Pretrain::attachments() const {
-  nlohmann::json config = family_->config();
+void Pretrain::check_start(const Recipe& recipe) const {
+  TRIREME_CHECK(sequence_ <= family_->max_positions(), recipe.where("data.sequence"),
+                ": data.sequence = ", sequence_, ", but ", from_->origin(), " takes at most ",
+                family_->max_positions(), " tokens");
+  const bool named = recipe.has("data.tokenizer") || recipe.has("data.tokenizer.train");
+  TRIREME_CHECK(corpus_.vocab() <= family_->vocab(),
+                recipe.where(recipe.has("data.tokenizer")         ? "data.tokenizer"
+                             : recipe.has("data.tokenizer.train") ? "data.tokenizer.train"
+                                                                  : "model.from"),
+                ": the tokenizer has ", corpus_.vocab(), " ids, and ", from_->origin(), " only ",
+                family_->vocab(),
+                named ? "\nnext: leave the tokenizer out to take the model's" : "");
+}
+
+// A model that goes on with its own tokenizer stays what it was in everything but the weights.
+Attachments Pretrain::make_attachments() const {
+  nlohmann::ordered_json config = from_ ? from_->config : nlohmann::ordered_json(family_->config());
+  const char* type = dtype_ == at::kDouble ? "float64" : "float32";
+  config[config.contains("dtype") ? "dtype" : "torch_dtype"] = type;
+  if (from_ && from_->tokenizer && from_->tokenizer->fingerprint() == tokenizer_.fingerprint()) {
+    Attachments kept;
+    for (const std::string& name : from_->checkpoint.attachments())
+      kept[name] = from_->checkpoint.attachment(name);
+    kept["config.json"] = config.dump(2) + "\n";
+    return kept;
+  }
   config["bos_token_id"] = config["eos_token_id"] = corpus_.end_of_text();
-  config["torch_dtype"] = dtype_ == at::kDouble ? "float64" : "float32";
   const nlohmann::json tokenizer_config = {
       {"tokenizer_class", "PreTrainedTokenizerFast"},
       {"eos_token", std::string(tokenizer_.token_of(corpus_.end_of_text()))},

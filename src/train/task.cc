@@ -5,6 +5,7 @@
 namespace trireme {
 
 std::vector<SampleText> Task::write_samples(RunningModel) const { return {}; }
+const Checkpoint* Task::start() const { return nullptr; }
 std::unique_ptr<TableState> Task::make_tables() const { return nullptr; }
 
 std::shared_ptr<const Task> make_task(const Recipe& recipe) {

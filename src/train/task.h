@@ -87,6 +87,7 @@ class Task {
   virtual std::vector<SampleText> write_samples(RunningModel model) const;
 
   // --- State.
+  virtual const Checkpoint* start() const;  // the weights to begin with; null: initial values
   virtual std::unique_ptr<TableState> make_tables() const;  // null: none
   virtual Attachments attachments() const = 0;
 };

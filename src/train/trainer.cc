@@ -127,7 +127,9 @@ void Trainer::prepare(bool resume) {
     });
   if (!loaded) {
     position_ = {};
-    parameters_.initialize(static_cast<uint64_t>(job_.recipe.integer("run.seed")), job_.lanes);
+    if (const Checkpoint* start = job_.task->start())
+      load_checkpoint(*start, job_.task->model(), {parameters_});
+    else parameters_.initialize(static_cast<uint64_t>(job_.recipe.integer("run.seed")), job_.lanes);
   }
   // Ranks read the same directory; a damaged file seen by one alone must not set them apart.
   double least_and_most[] = {-static_cast<double>(position_.step),

@@ -50,7 +50,8 @@ class Trainer {
   Trainer(const Job& job, Fabric& fabric, const RunDirectory* directory, fs::path checkpoints);
   ~Trainer();
 
-  // Initial values, or the newest checkpoint that can be read when `resume`.
+  // Initial values, or those of the model to start from, or the newest checkpoint that can be read
+  // when `resume`.
   void prepare(bool resume);
 
   // To the last step, or to the end of the step during which a signal came; either way with a

@@ -11,6 +11,7 @@ namespace trireme {
 namespace {
 
 constexpr std::string_view kPretrain = "task=pretrain";
+constexpr std::string_view kNewModel = "task=pretrain & !model.from";
 constexpr std::string_view kCtr = "task=ctr";
 // All decoders but GPT-2, whose positions are learned and whose heads all have keys of their own.
 constexpr std::string_view kRotary =
@@ -100,10 +101,15 @@ constexpr KeySpec kKeys[] = {
      .derive = usable_cores,
      .zero_derives = true},
 
+    {.name = "model.from",
+     .type = KeyType::text,
+     .help = "A model to go on with: a Hugging Face directory, a run or a checkpoint.",
+     .initial = kOptional,
+     .when = kPretrain},
     {.name = "model.family",
      .type = KeyType::choice,
-     .help = "The architecture.",
-     .initial = kRequired,
+     .help = "The architecture of a new model; or give model.from.",
+     .initial = kOptional,
      .choices = "llama if task=pretrain | qwen2 if task=pretrain | qwen3 if task=pretrain | "
                 "mistral if task=pretrain | gemma2 if task=pretrain | gemma3 if task=pretrain | "
                 "gpt2 if task=pretrain | lr if task=ctr"},
@@ -113,19 +119,19 @@ constexpr KeySpec kKeys[] = {
      .initial = kRequired,
      .unit = "blocks",
      .range = ">= 1, <= 10000",
-     .when = kPretrain},
+     .when = kNewModel},
     {.name = "model.hidden",
      .type = KeyType::integer,
      .help = "Width of the residual stream.",
      .initial = kRequired,
      .range = kSize,
-     .when = kPretrain},
+     .when = kNewModel},
     {.name = "model.heads",
      .type = KeyType::integer,
      .help = "Query heads of a block.",
      .initial = kRequired,
      .range = kSize,
-     .when = kPretrain},
+     .when = kNewModel},
     {.name = "model.kv_heads",
      .type = KeyType::integer,
      .help = "Key and value heads of a block; each serves heads / kv_heads query heads.",
@@ -147,12 +153,12 @@ constexpr KeySpec kKeys[] = {
      .help = "Inner width of the feed-forward layer.",
      .initial = kRequired,
      .range = kSize,
-     .when = kPretrain},
+     .when = kNewModel},
     {.name = "model.tie_embeddings",
      .type = KeyType::flag,
      .help = "The output layer is the transposed token embedding: one parameter, two uses.",
      .initial = kDerived,
-     .when = kPretrain,
+     .when = kNewModel,
      .derived_from = "model.family: true for gpt2 and gemma, whose releases are tied",
      .derive = [](const Recipe& r) -> std::optional<Value> {
        const std::string& family = r.text("model.family");
@@ -177,20 +183,20 @@ constexpr KeySpec kKeys[] = {
      .help = "Added to the mean square below the root of each norm.",
      .initial = "1e-5",
      .range = "> 0",
-     .when = kPretrain},
+     .when = kNewModel},
     {.name = "model.init_std",
      .type = KeyType::number,
      .help = "Standard deviation of the initial matrices.",
      .initial = "0.02",
      .range = "> 0",
-     .when = kPretrain},
+     .when = kNewModel},
     {.name = "model.max_positions",
      .type = KeyType::integer,
      .help = "Longest sequence that the model states to take; data.sequence stays within it.",
      .initial = kDerived,
      .unit = "tokens",
      .range = kSize,
-     .when = kPretrain,
+     .when = kNewModel,
      .derived_from = "data.sequence",
      .derive = [](const Recipe& r) -> std::optional<Value> { return r.integer("data.sequence"); }},
 
@@ -221,7 +227,8 @@ constexpr KeySpec kKeys[] = {
      .when = kPretrain},
     {.name = "data.tokenizer",
      .type = KeyType::text,
-     .help = "A Hugging Face tokenizer.json; or give data.tokenizer.train and .vocab instead.",
+     .help = "A Hugging Face tokenizer.json; or give data.tokenizer.train and .vocab; by default "
+             "that of model.from.",
      .initial = kOptional,
      .when = kPretrain},
     {.name = "data.tokenizer.train",
@@ -459,7 +466,9 @@ constexpr KeySpec kKeys[] = {
 
 const KeyGroup kGroups[] = {
     {{"run.steps", "run.tokens", "run.epochs"}, true},
-    {{"data.tokenizer", "data.tokenizer.train"}, true, kPretrain},
+    {{"model.family", "model.from"}, true},
+    {{"data.tokenizer", "data.tokenizer.train"}, true, kNewModel},
+    {{"data.tokenizer", "data.tokenizer.train"}, false, kPretrain},
 };
 
 void check_heads(const Recipe& recipe) {
