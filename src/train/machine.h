@@ -1,6 +1,8 @@
 // What a run runs on: names for reports, and the peak that MFU is a share of.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <vector>
 

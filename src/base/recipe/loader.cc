@@ -234,8 +234,7 @@ class RecipeLoader {
       if (given && overridden(*given, *term))
         log_info(concat(place(given->line), ": ", name, " has no effect with ", term->key, " from ",
                         recipe_.where(term->key)));
-      else if (given)
-        no_effect(name, parse_condition(key.when, member), *term, place(given->line));
+      else if (given) no_effect(name, parse_condition(key.when, member), *term, place(given->line));
       return;
     }
     Recipe::Entry entry{name, &key, std::nullopt, Origin::default_value, 0};
