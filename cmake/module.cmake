@@ -50,6 +50,7 @@ function(trireme_module folder)
     if(arg_TORCH)
       trireme_use_torch(${folder}_test)
     else()
+      target_compile_options(${folder}_test PRIVATE $<$<CONFIG:Release>:-O1>)  # a fifth less to compile
       set_property(GLOBAL APPEND PROPERTY TRIREME_TORCH_FREE_TEST_TARGETS ${folder}_test)
     endif()
     set_property(GLOBAL APPEND PROPERTY TRIREME_TEST_TARGETS ${folder}_test)

@@ -103,7 +103,7 @@ void probe(const std::string& model_path, const std::string& batch_path,
                  {"labels", labels},
                  {"positions", read(file, "positions", at::kInt).view(-1)},
                  {"documents", read(file, "documents", at::kInt)}};
-  LoadedModel loaded = load_model(model_path, sequence, 1, fp64);
+  LoadedModel loaded = load_model(model_path, sequence, 1, fp64 ? at::kDouble : at::kFloat);
   const Graph graph = graph_of(loaded.model, fp64 ? 8 : 4, 1);
   Output out(fp64 ? at::kDouble : at::kFloat);
 

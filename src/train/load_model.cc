@@ -140,15 +140,15 @@ StoredModel open_model(Storage& storage, const std::string& path) {
           std::move(tokenizer)};
 }
 
-LoadedModel load_model(const std::string& path, int64_t sequence, int threads) {
+LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
+                       at::ScalarType dtype) {
   PosixStorage storage;
   StoredModel stored = open_model(storage, path);
   LoadedModel loaded{.origin = stored.origin(), .end_tokens = stored.end_tokens()};
   loaded.model =
-      stored.family->build(at::kFloat, sequence > 0 ? sequence : stored.family->max_positions());
+      stored.family->build(dtype, sequence > 0 ? sequence : stored.family->max_positions());
   loaded.lanes = std::make_unique<Lanes>(threads, false, nullptr);
-  loaded.parameters =
-      std::make_unique<Parameters>(loaded.model, at::kFloat, Mesh(), 0, false, threads);
+  loaded.parameters = std::make_unique<Parameters>(loaded.model, dtype, Mesh(), 0, false, threads);
   load_checkpoint(stored.checkpoint, loaded.model, {*loaded.parameters});
   loaded.family = std::move(stored.family);
   loaded.tokenizer = std::move(stored.tokenizer);

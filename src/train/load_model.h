@@ -47,8 +47,10 @@ struct LoadedModel {
   std::vector<int32_t> end_tokens;
 };
 
-// `sequence` is the longest text; 0 takes the model's own.
-LoadedModel load_model(const std::string& path, int64_t sequence, int threads);
+// `sequence` is the longest text; 0 takes the model's own. Stored weights of any float type become
+// `dtype`, float or double.
+LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
+                       at::ScalarType dtype = at::kFloat);
 
 // The corpus of a recipe; without a tokenizer of its own it is encoded by that of model.from.
 CorpusOptions corpus_of(const Recipe& recipe);
