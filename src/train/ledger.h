@@ -28,7 +28,7 @@ enum class Bucket {
   start,          // from the process's begin to the first step: data, model, checkpoint
   data,           // waiting for samples
   compute,        // forward and backward
-  communication,  // waiting for other ranks
+  communication,  // waiting for other lanes and ranks
   update,         // clipping and the optimizer
   evaluation,
   sampling,  // generating text to look at
