@@ -128,13 +128,10 @@ bool has_segments(OpKind kind) {
   return kind == OpKind::all_gather || kind == OpKind::reduce_scatter_sum;
 }
 
-bool agree(const Operation& a, const Operation& b) {
+bool agree(const Signature& a, const Signature& b) {
   if (a.kind != b.kind || a.peer != b.peer) return false;
-  if (a.kind == OpKind::barrier) return true;
-  if (a.input.scalar_type() != b.input.scalar_type() ||
-      a.output.scalar_type() != b.output.scalar_type())
-    return false;
-  return a.kind == OpKind::all_to_all || whole_of(a).numel() == whole_of(b).numel();
+  if (a.in != b.in || a.out != b.out) return false;
+  return a.kind == OpKind::all_to_all || a.numel == b.numel;
 }
 
 }  // namespace
@@ -207,15 +204,25 @@ Operation recv(const at::Tensor& x, int from) { return in_place(OpKind::recv, x,
 
 }  // namespace op
 
-std::string describe(const Operation& operation) {
-  const std::string name(name_of(operation.kind));
-  if (operation.kind == OpKind::barrier) return name;
-  const auto type = [](const at::Tensor& x) { return name_of(dtype_of(x.scalar_type())); };
-  if (operation.kind == OpKind::all_to_all) return concat(name, " of ", type(operation.input));
-  std::string text = concat(name, " of ", whole_of(operation).numel(), " ", type(operation.input));
-  if (operation.input.scalar_type() != operation.output.scalar_type())
-    text += concat(" into ", type(operation.output));
-  if (operation.kind == OpKind::broadcast) text += concat(" from group rank ", operation.peer);
+Signature signature_of(const Operation& operation) {
+  Signature signature{.kind = operation.kind, .peer = operation.peer};
+  if (operation.kind == OpKind::barrier) return signature;
+  signature.in = dtype_of(operation.input.scalar_type());
+  signature.out = dtype_of(operation.output.scalar_type());
+  signature.numel = whole_of(operation).numel();
+  if (has_segments(operation.kind)) signature.segments_hash = operation.segments.hash();
+  signature.send_counts = operation.send_counts;
+  signature.recv_counts = operation.recv_counts;
+  return signature;
+}
+
+std::string describe(const Signature& signature) {
+  const std::string name(name_of(signature.kind));
+  if (signature.kind == OpKind::barrier) return name;
+  if (signature.kind == OpKind::all_to_all) return concat(name, " of ", name_of(signature.in));
+  std::string text = concat(name, " of ", signature.numel, " ", name_of(signature.in));
+  if (signature.in != signature.out) text += concat(" into ", name_of(signature.out));
+  if (signature.kind == OpKind::broadcast) text += concat(" from group rank ", signature.peer);
   return text;
 }
 
@@ -255,25 +262,24 @@ void check_fits(const Operation& operation, int rank, int size) {
   }
 }
 
-std::string disagreement(std::span<const Operation* const> by_rank,
-                         std::span<const int> global_ranks) {
-  const Operation& first = *by_rank[0];
+std::string disagreement(std::span<const Signature> by_rank, std::span<const int> global_ranks) {
+  const Signature& first = by_rank[0];
   for (size_t r = 1; r < by_rank.size(); ++r) {
-    const Operation& other = *by_rank[r];
+    const Signature& other = by_rank[r];
     if (!agree(first, other))
       return concat("rank ", global_ranks[0], " calls ", describe(first), ", rank ",
                     global_ranks[r], " calls ", describe(other));
-    if (has_segments(first.kind) && !(first.segments == other.segments))
+    if (has_segments(first.kind) && first.segments_hash != other.segments_hash)
       return concat("ranks ", global_ranks[0], " and ", global_ranks[r], " call ", describe(first),
                     " with different segments");
   }
   if (first.kind != OpKind::all_to_all) return "";
   for (size_t from = 0; from < by_rank.size(); ++from)
     for (size_t to = 0; to < by_rank.size(); ++to)
-      if (by_rank[from]->send_counts[to] != by_rank[to]->recv_counts[from])
-        return concat("rank ", global_ranks[from], " sends ", by_rank[from]->send_counts[to],
+      if (by_rank[from].send_counts[to] != by_rank[to].recv_counts[from])
+        return concat("rank ", global_ranks[from], " sends ", by_rank[from].send_counts[to],
                       " elements to rank ", global_ranks[to], ", which expects ",
-                      by_rank[to]->recv_counts[from]);
+                      by_rank[to].recv_counts[from]);
   return "";
 }
 

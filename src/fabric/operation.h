@@ -92,16 +92,26 @@ Operation recv(const at::Tensor& x, int from);
 
 }  // namespace op
 
-// "all_reduce_sum of 12 fp32": what the ranks of a group must agree on, for messages.
-std::string describe(const Operation& operation);
+// What the ranks of a group must agree on, without the tensors.
+struct Signature {
+  OpKind kind = OpKind::barrier;
+  int32_t peer = -1;
+  DType in = DType::float32, out = DType::float32;
+  int64_t numel = 0;           // of the whole buffer
+  uint64_t segments_hash = 0;  // all_gather, reduce_scatter_sum
+  std::vector<int64_t> send_counts, recv_counts;
+};
+Signature signature_of(const Operation& operation);
+
+// "all_reduce_sum of 12 fp32", for messages.
+std::string describe(const Signature& signature);
 
 // InputError unless the operation fits a group of this size, seen from this rank.
 void check_fits(const Operation& operation, int rank, int size);
 
-// Why these operations, one a rank, cannot be one collective: names two ranks and what each of them
-// calls. Empty: they can.
-std::string disagreement(std::span<const Operation* const> by_rank,
-                         std::span<const int> global_ranks);
+// Why operations of these signatures, one a rank, cannot be one collective: names two ranks and
+// what each of them calls. Empty: they can.
+std::string disagreement(std::span<const Signature> by_rank, std::span<const int> global_ranks);
 
 // Bytes that `rank` must receive from others, on any fabric: an all-reduce counts as reduce-scatter
 // plus all-gather.

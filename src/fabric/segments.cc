@@ -5,11 +5,23 @@
 #include "base/error.h"
 
 namespace trireme {
+namespace {
+
+// splitmix64's finalizer over the sum: every bit of both moves half of the result's.
+uint64_t mix(uint64_t hash, uint64_t value) {
+  uint64_t x = hash * 0x9e3779b97f4a7c15 + value + 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
 
 SegmentMap::SegmentMap(int64_t whole_numel, std::vector<std::vector<Segment>> by_rank) {
   auto data = std::make_shared<Data>();
   data->whole_numel = whole_numel;
   std::vector<Segment> all;
+  uint64_t hash = mix(0, static_cast<uint64_t>(whole_numel));
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     int64_t numel = 0;
     for (const Segment& segment : by_rank[rank]) {
@@ -18,8 +30,11 @@ SegmentMap::SegmentMap(int64_t whole_numel, std::vector<std::vector<Segment>> by
                     "segments of rank ", rank, ": ", segment.numel, " elements at ", segment.offset,
                     " leave a buffer of ", whole_numel);
       numel += segment.numel;
+      hash = mix(mix(hash, static_cast<uint64_t>(segment.offset)),
+                 static_cast<uint64_t>(segment.numel));
       if (segment.numel > 0) all.push_back(segment);
     }
+    hash = mix(hash, ~uint64_t{0});  // the rank's end
     data->numel.push_back(numel);
     data->held_numel += numel;
   }
@@ -29,6 +44,7 @@ SegmentMap::SegmentMap(int64_t whole_numel, std::vector<std::vector<Segment>> by
                   "segments of ranks overlap: ", all[i - 1].numel, " elements at ",
                   all[i - 1].offset, " and ", all[i].numel, " at ", all[i].offset);
   data->by_rank = std::move(by_rank);
+  data->hash = hash;
   data_ = std::move(data);
 }
 

@@ -33,6 +33,8 @@ class SegmentMap {
   // Of the rank's shard.
   int64_t numel_of(int rank) const { return data_->numel.at(static_cast<size_t>(rank)); }
 
+  // Of the contents, the same in every process; made once, with the map.
+  uint64_t hash() const { return data_->hash; }
   bool operator==(const SegmentMap& other) const;  // the same object or equal contents
 
  private:
@@ -40,6 +42,7 @@ class SegmentMap {
     int64_t whole_numel = 0, held_numel = 0;
     std::vector<std::vector<Segment>> by_rank;
     std::vector<int64_t> numel;
+    uint64_t hash = 0;
   };
   std::shared_ptr<const Data> data_;  // shared between copies, on whatever thread; never written
 };

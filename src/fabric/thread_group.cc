@@ -18,20 +18,6 @@ constexpr int kYields = 20;
 // Sends that wait for one receiver. More means that nobody receives.
 constexpr size_t kMaxPosted = 4096;
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += concat(text.empty() ? "" : ", ", rank);
-  return text;
-}
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  return concat(ranks.size() == 1 ? "rank " : "ranks ", list(ranks));
-}
-
-double seconds(std::chrono::milliseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 }  // namespace
 
 // A send or a receive that has met no partner yet, or is being copied, or is over.
@@ -93,7 +79,9 @@ void ThreadGroup::meet(int rank, const Operation& operation, uint64_t sequence,
   operations_[static_cast<size_t>(rank)] = &operation;
   meeting_sequence_ = sequence;
   if (++arrived_ == static_cast<int>(members_.size())) {
-    const std::string wrong = disagreement(operations_, members_);
+    std::vector<Signature> signatures;
+    for (const Operation* each : operations_) signatures.push_back(signature_of(*each));
+    const std::string wrong = disagreement(signatures, members_);
     if (!wrong.empty()) {
       fail({std::string(name_of(operation.kind)), sequence, {}, wrong});
       throw_failure(operation.kind, sequence);
@@ -109,13 +97,12 @@ void ThreadGroup::meet(int rank, const Operation& operation, uint64_t sequence,
     return ranks;
   };
   if (const std::vector<int> gone = missing(true); !gone.empty())
-    fail({std::string(name_of(operation.kind)), sequence, gone,
-          concat(ranks_text(gone), gone.size() == 1 ? " has" : " have", " ended without it")});
+    fail({std::string(name_of(operation.kind)), sequence, gone, ended_without_it(gone)});
   else await_phase(lock, phase, Clock::now() + timeout);
   if (phase_ != phase) return;  // all have met, even if the group has failed since
   if (!failure_)
     fail({std::string(name_of(operation.kind)), sequence, missing(false),
-          concat(ranks_text(missing(false)), " did not arrive within ", seconds(timeout), " s")});
+          did_not_arrive(missing(false), timeout)});
   throw_failure(operation.kind, sequence);
 }
 
@@ -161,7 +148,7 @@ std::shared_ptr<Pending::State> ThreadGroup::transfer(int rank, Operation operat
       fail({std::string(name_of(kind)),
             sequence,
             {global(mine->partner)},
-            gone ? concat("rank ", global(mine->partner), " has ended without it")
+            gone ? ended_without_it({global(mine->partner)})
                  : concat("rank ", global(mine->partner), " has left ", queue.size(),
                           " of them without an answer")});
       throw_failure(kind, sequence);
@@ -177,8 +164,9 @@ std::shared_ptr<Pending::State> ThreadGroup::transfer(int rank, Operation operat
     fail({std::string(name_of(kind)),
           sequence,
           {},
-          concat("rank ", global(receiver.partner), " calls ", describe(sender.operation),
-                 ", rank ", global(sender.partner), " calls ", describe(receiver.operation))});
+          concat("rank ", global(receiver.partner), " calls ",
+                 describe(signature_of(sender.operation)), ", rank ", global(sender.partner),
+                 " calls ", describe(signature_of(receiver.operation)))});
     throw_failure(kind, sequence);
   }
   queue.pop_front();
@@ -201,9 +189,7 @@ void ThreadGroup::await_transfer(const std::shared_ptr<Posted>& posted) {
       fail({std::string(name_of(posted->kind)),
             posted->sequence,
             {global(posted->partner)},
-            concat("rank ", global(posted->partner), " did not ",
-                   posted->kind == OpKind::send ? "receive" : "send", " within ",
-                   seconds(posted->timeout), " s")});
+            did_not_answer(posted->kind, global(posted->partner), posted->timeout)});
     changed_.wait(lock, over);
   }
   if (posted->stage == Stage::failed) throw_failure(posted->kind, posted->sequence);
@@ -211,7 +197,7 @@ void ThreadGroup::await_transfer(const std::shared_ptr<Posted>& posted) {
 
 // --- Failure ---
 
-void ThreadGroup::fail(Failure failure) {
+void ThreadGroup::fail(GroupFailure failure) {
   if (failure_) return;
   failure_ = std::move(failure);
   for (auto& [pair, queue] : posted_)
@@ -224,17 +210,7 @@ void ThreadGroup::fail(Failure failure) {
 }
 
 void ThreadGroup::throw_failure(OpKind kind, uint64_t sequence) const {
-  const Failure& failure = *failure_;
-  const std::string operation(name_of(kind));
-  const std::string where =
-      concat(operation, " #", sequence, " in group ", name_, " (ranks ", list(members_), "): ");
-  const bool itself =
-      failure.operation.empty() || (failure.operation == operation && failure.sequence == sequence);
-  const std::string text = itself ? where + failure.reason
-                                  : concat(where, "the group is dead since ", failure.operation,
-                                           " #", failure.sequence, ": ", failure.reason);
-  throw FabricError(name_, failure.operation.empty() ? operation : failure.operation,
-                    failure.operation.empty() ? sequence : failure.sequence, failure.missing, text);
+  trireme::throw_failure(name_, members_, *failure_, kind, sequence);
 }
 
 void ThreadGroup::abort(int global_rank, const std::string& reason) {
@@ -249,7 +225,7 @@ void ThreadGroup::leave(int global_rank) {
   const auto rank = static_cast<int>(found - members_.begin());
   left_[static_cast<size_t>(rank)] = true;
   if (failure_) return;  // and operations_ may name what is gone
-  const std::string reason = concat("rank ", global_rank, " has ended without it");
+  const std::string reason = ended_without_it({global_rank});
   if (arrived_ > 0 && !operations_[static_cast<size_t>(rank)]) {
     const auto waiting =
         std::ranges::find_if(operations_, [](const Operation* o) { return o != nullptr; });

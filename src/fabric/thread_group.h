@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "fabric/communicator.h"
+#include "fabric/group_failure.h"
 
 namespace trireme {
 
@@ -44,12 +45,6 @@ class ThreadGroup : public std::enable_shared_from_this<ThreadGroup> {
 
  private:
   struct Posted;
-  struct Failure {
-    std::string operation;  // "" if it came from outside
-    uint64_t sequence = 0;
-    std::vector<int> missing;
-    std::string reason;
-  };
 
   void meet(int rank, const Operation& operation, uint64_t sequence, Milliseconds timeout);
   void part();
@@ -57,7 +52,7 @@ class ThreadGroup : public std::enable_shared_from_this<ThreadGroup> {
                    std::chrono::steady_clock::time_point deadline);
   void next_phase();
 
-  void fail(Failure failure);  // the first one counts
+  void fail(GroupFailure failure);  // the first one counts
   [[noreturn]] void throw_failure(OpKind kind, uint64_t sequence) const;
   void await_transfer(const std::shared_ptr<Posted>& posted);
   bool left(int rank) const { return left_[static_cast<size_t>(rank)]; }
@@ -75,7 +70,7 @@ class ThreadGroup : public std::enable_shared_from_this<ThreadGroup> {
   int arrived_ = 0, finished_ = 0;
   uint64_t meeting_sequence_ = 0;  // of the ranks that have arrived
   std::vector<bool> left_;
-  std::optional<Failure> failure_;
+  std::optional<GroupFailure> failure_;
   // Sends, or receives, that have met no partner, by (sender, receiver).
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posted>>> posted_;
 };

@@ -1,5 +1,3 @@
-#include "fabric/thread_fabric.h"
-
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -10,25 +8,32 @@
 #include <numeric>
 #include <random>
 
+#include "fabric/test_fabrics.h"
 #include "fabric/test_values.h"
 #include "layout/placement.h"
 
 namespace trireme {
 namespace {
 
-// Runs `body` for every number of ranks, size and type.
-void for_all_cases(const std::function<void(Communicator&, int64_t, at::ScalarType)>& body) {
-  for (int ranks : kRankCounts)
-    run_ranks(ranks, [&](Fabric& fabric) {
-      for (at::ScalarType type : kTypes)
-        for (int64_t numel : kNumels) {
-          SCOPED_TRACE(concat(ranks, " ranks, ", numel, " of ", at::toString(type)));
-          body(fabric.world(), numel, type);
-        }
-    });
-}
+class OnFabrics : public OnEveryFabric {
+ protected:
+  // Runs `body` for every number of ranks, size and type.
+  static void for_all_cases(
+      const std::function<void(Communicator&, int64_t, at::ScalarType)>& body) {
+    for (int ranks : kRankCounts)
+      run_ranks(ranks, [&](Fabric& fabric) {
+        for (at::ScalarType type : kTypes)
+          for (int64_t numel : kNumels) {
+            SCOPED_TRACE(concat(ranks, " ranks, ", numel, " of ", at::toString(type)));
+            body(fabric.world(), numel, type);
+          }
+      });
+  }
+};
 
-TEST(AllReduce, AddsEveryRankOnce) {
+TRIREME_ON_EVERY_FABRIC(OnFabrics);
+
+TEST_P(OnFabrics, AllReduceAddsEveryRankOnce) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     const at::Tensor x = exact_values(comm.rank(), numel, type);
     comm.all_reduce_sum(x);
@@ -37,7 +42,7 @@ TEST(AllReduce, AddsEveryRankOnce) {
 }
 
 // Whoever arrives first, the sum is made in rank order, and all ranks get the same bits.
-TEST(AllReduce, HasTheBitsOfASumInRankOrder) {
+TEST_P(OnFabrics, AllReduceHasTheBitsOfASumInRankOrder) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     std::vector<at::Tensor> of_all;
     for (int rank = 0; rank < comm.size(); ++rank)
@@ -48,7 +53,7 @@ TEST(AllReduce, HasTheBitsOfASumInRankOrder) {
   });
 }
 
-TEST(AllReduce, MaxTakesTheLargestOfAllRanks) {
+TEST_P(OnFabrics, AllReduceMaxTakesTheLargestOfAllRanks) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     // Place i is largest on rank i % size.
     const at::Tensor owner = at::arange(numel, at::kLong).remainder(comm.size());
@@ -59,7 +64,7 @@ TEST(AllReduce, MaxTakesTheLargestOfAllRanks) {
   });
 }
 
-TEST(AllReduce, TakesAFewDoublesInPlace) {
+TEST_P(OnFabrics, AllReduceTakesAFewDoublesInPlace) {
   run_ranks(3, [](Fabric& fabric) {
     std::array<double, 2> sums = {fabric.rank() + 1.0, 0.5};
     fabric.world().all_reduce_sum(sums);
@@ -70,7 +75,7 @@ TEST(AllReduce, TakesAFewDoublesInPlace) {
   });
 }
 
-TEST(AllGather, PutsEqualPiecesInRankOrder) {
+TEST_P(OnFabrics, AllGatherPutsEqualPiecesInRankOrder) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     const at::Tensor whole = at::zeros({comm.size() * numel}, type);
     comm.all_gather(exact_values(comm.rank(), numel, type), whole);
@@ -81,7 +86,7 @@ TEST(AllGather, PutsEqualPiecesInRankOrder) {
 }
 
 // Near-equal pieces with some empty, and the same for the reduction.
-TEST(AllGather, AndReduceScatterCutRaggedly) {
+TEST_P(OnFabrics, AllGatherAndReduceScatterCutRaggedly) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     std::vector<int64_t> counts;
     for (int rank = 0; rank < comm.size(); ++rank)
@@ -99,7 +104,7 @@ TEST(AllGather, AndReduceScatterCutRaggedly) {
   });
 }
 
-TEST(ReduceScatter, CutsEquallyWithoutCounts) {
+TEST_P(OnFabrics, ReduceScatterCutsEquallyWithoutCounts) {
   run_ranks(3, [](Fabric& fabric) {
     const at::Tensor piece = at::zeros({4}, at::kFloat);
     fabric.world().reduce_scatter_sum(exact_values(fabric.rank(), 12, at::kFloat), piece);
@@ -140,7 +145,7 @@ void put(const at::Tensor& whole, const std::vector<Segment>& segments, const at
   }
 }
 
-TEST(Segments, GatherFillsThemAndLeavesPaddingAlone) {
+TEST_P(OnFabrics, SegmentsGatherFillsThemAndLeavesPaddingAlone) {
   for (int ranks : kRankCounts)
     for (uint32_t seed = 0; seed < 5; ++seed)
       run_ranks(ranks, [&](Fabric& fabric) {
@@ -157,7 +162,7 @@ TEST(Segments, GatherFillsThemAndLeavesPaddingAlone) {
       });
 }
 
-TEST(Segments, ReduceScatterSumsThemInRankOrder) {
+TEST_P(OnFabrics, SegmentsReduceScatterSumsThemInRankOrder) {
   for (int ranks : kRankCounts)
     for (auto [type, out] :
          {std::pair(at::kFloat, at::kFloat), std::pair(at::kDouble, at::kDouble),
@@ -184,7 +189,7 @@ TEST(Segments, ReduceScatterSumsThemInRankOrder) {
 }
 
 // The shard may be the rank's own place in the whole buffer: a gather and a reduction in place.
-TEST(Segments, ShardsMayLieWithinTheWhole) {
+TEST_P(OnFabrics, SegmentsShardsMayLieWithinTheWhole) {
   run_ranks(3, [](Fabric& fabric) {
     const SegmentMap segments = SegmentMap::consecutive({2, 0, 5});
     const auto& mine = segments.of(fabric.rank())[0];
@@ -196,7 +201,7 @@ TEST(Segments, ShardsMayLieWithinTheWhole) {
   });
 }
 
-TEST(Segments, RefuseOverlapsAndOverruns) {
+TEST_P(OnFabrics, SegmentsRefuseOverlapsAndOverruns) {
   EXPECT_THROW(SegmentMap(10, {{{0, 4}}, {{3, 2}}}), InputError);
   EXPECT_THROW(SegmentMap(10, {{{8, 3}}}), InputError);
   EXPECT_THROW(SegmentMap(10, {{{-1, 3}}}), InputError);
@@ -207,7 +212,7 @@ TEST(Segments, RefuseOverlapsAndOverruns) {
 
 // --- All to all, broadcast, send and receive, barrier ---
 
-TEST(AllToAll, MovesUnevenAndEmptyParts) {
+TEST_P(OnFabrics, AllToAllMovesUnevenAndEmptyParts) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     // Rank a sends (a + 2 b) % 3 * numel elements to rank b: none to some. Their values name a and
     // b.
@@ -229,7 +234,7 @@ TEST(AllToAll, MovesUnevenAndEmptyParts) {
   });
 }
 
-TEST(Broadcast, GivesEveryRankTheRootsValues) {
+TEST_P(OnFabrics, BroadcastGivesEveryRankTheRootsValues) {
   for_all_cases([](Communicator& comm, int64_t numel, at::ScalarType type) {
     for (int root = 0; root < comm.size(); ++root) {
       const at::Tensor x = exact_values(comm.rank(), numel, type);
@@ -239,7 +244,7 @@ TEST(Broadcast, GivesEveryRankTheRootsValues) {
   });
 }
 
-TEST(Broadcast, MovesTypesThatCannotBeSummed) {
+TEST_P(OnFabrics, BroadcastMovesTypesThatCannotBeSummed) {
   run_ranks(2, [](Fabric& fabric) {
     const at::Tensor flags = at::full({3}, fabric.rank() == 1, at::kBool);
     fabric.world().broadcast(flags, 1);
@@ -249,7 +254,7 @@ TEST(Broadcast, MovesTypesThatCannotBeSummed) {
 }
 
 // All ranks send first and receive then, three messages deep: no send waits for another operation.
-TEST(SendReceive, PassesRoundARingInOrder) {
+TEST_P(OnFabrics, SendReceivePassesRoundARingInOrder) {
   for (int ranks : {2, 3, 4, 7})
     run_ranks(ranks, [&](Fabric& fabric) {
       Communicator& comm = fabric.world();
@@ -269,7 +274,7 @@ TEST(SendReceive, PassesRoundARingInOrder) {
     });
 }
 
-TEST(SendReceive, RunsBesideCollectives) {
+TEST_P(OnFabrics, SendReceiveRunsBesideCollectives) {
   run_ranks(2, [](Fabric& fabric) {
     Communicator& comm = fabric.world();
     const at::Tensor there = exact_values(comm.rank(), 9, at::kDouble),
@@ -284,7 +289,7 @@ TEST(SendReceive, RunsBesideCollectives) {
   });
 }
 
-TEST(Barrier, LetsNobodyThroughBeforeAllHaveCome) {
+TEST_P(OnFabrics, BarrierLetsNobodyThroughBeforeAllHaveCome) {
   for (int ranks : kRankCounts) {
     std::atomic<int> arrived = 0;
     run_ranks(ranks, [&](Fabric& fabric) {
@@ -302,7 +307,7 @@ TEST(Barrier, LetsNobodyThroughBeforeAllHaveCome) {
 
 // --- Started operations ---
 
-TEST(Pending, MayBeAwaitedInAnyOrder) {
+TEST_P(OnFabrics, PendingMayBeAwaitedInAnyOrder) {
   run_ranks(3, [](Fabric& fabric) {
     Communicator& comm = fabric.world();
     std::vector<at::Tensor> tensors;
@@ -325,7 +330,7 @@ TEST(Pending, MayBeAwaitedInAnyOrder) {
 
 // Two groups with operations under way at once, started in opposite orders on different ranks: each
 // group goes on by itself, so the one that is started last here may be done first.
-TEST(Pending, GroupsDoNotWaitForEachOther) {
+TEST_P(OnFabrics, PendingGroupsDoNotWaitForEachOther) {
   const Mesh mesh({.replica = 2, .tensor = 2});
   run_ranks(4, [&](Fabric& fabric) {
     Communicator& rows = fabric.group(mesh, {Axis::replica});
@@ -350,7 +355,7 @@ TEST(Pending, GroupsDoNotWaitForEachOther) {
   });
 }
 
-TEST(Pending, IsFinishedBeforeTheCommunicatorGoes) {
+TEST_P(OnFabrics, PendingIsFinishedBeforeTheCommunicatorGoes) {
   std::vector<at::Tensor> tensors;
   for (int rank = 0; rank < 4; ++rank) tensors.push_back(exact_values(rank, 1000, at::kFloat));
   run_ranks(4, [&](Fabric& fabric) {
@@ -361,7 +366,7 @@ TEST(Pending, IsFinishedBeforeTheCommunicatorGoes) {
 
 // --- Groups, traffic, one rank ---
 
-TEST(Fabric, BuildsTheGroupsOfEverySetOfAxes) {
+TEST_P(OnFabrics, FabricBuildsTheGroupsOfEverySetOfAxes) {
   const Mesh mesh({.pipeline = 2, .shard = 3, .tensor = 2});
   run_ranks(12, [&](Fabric& fabric) {
     for (int bits = 0; bits < 32; ++bits) {
@@ -387,7 +392,7 @@ TEST(Fabric, BuildsTheGroupsOfEverySetOfAxes) {
   EXPECT_THROW(run_ranks(0, [](Fabric&) {}), InputError);
 }
 
-TEST(Fabric, RefusesGroupsInDifferentOrders) {
+TEST_P(OnFabrics, FabricRefusesGroupsInDifferentOrders) {
   const Mesh mesh({.replica = 2, .shard = 2});
   try {
     run_ranks(4, [&](Fabric& fabric) {
@@ -402,13 +407,13 @@ TEST(Fabric, RefusesGroupsInDifferentOrders) {
   }
 }
 
-TEST(Fabric, GivesRanksOneThreadAndTheCallerItsOwn) {
+TEST_P(OnFabrics, FabricGivesRanksOneThreadAndTheCallerItsOwn) {
   const int before = at::get_num_threads();
   run_ranks(3, [](Fabric&) { EXPECT_EQ(at::get_num_threads(), 1); });
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-TEST(Traffic, CountsWhatARankReceives) {
+TEST_P(OnFabrics, TrafficCountsWhatARankReceives) {
   run_ranks(4, [](Fabric& fabric) {
     Communicator& comm = fabric.world();
     const int64_t f = 4;  // bytes of an fp32
@@ -470,7 +475,7 @@ void expect_no_op(Communicator& comm) {
   EXPECT_THROW(comm.send(odd, 0), InputError);
 }
 
-TEST(OneRank, ChangesNoBit) {
+TEST_P(OnFabrics, OneRankChangesNoBit) {
   const auto solo = make_solo_fabric();
   expect_no_op(solo->world());
   expect_no_op(solo->group(Mesh(), {Axis::shard}));
