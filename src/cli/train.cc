@@ -25,6 +25,7 @@ Run declare_train(CLI::App& app) {
   struct Options {
     RecipeArguments recipe;
     bool resume = false, dry_run = false;
+    int64_t trace_steps = 0;
   };
   const auto options = std::make_shared<Options>();
   options->recipe.declare(app);
@@ -32,6 +33,10 @@ Run declare_train(CLI::App& app) {
                "go on from the newest checkpoint of the run directory");
   app.add_flag("--dry-run", options->dry_run,
                "print the step program, its bytes and FLOPs, and stop");
+  app.add_option("--trace", options->trace_steps,
+                 "write trace/rank-N.json, for Perfetto, of this many steps after the first two")
+      ->check(CLI::Range(1, 10000))
+      ->type_name("STEPS");
   return [options] {
     const auto start = std::chrono::steady_clock::now();
     Recipe recipe = options->recipe.load();
@@ -41,6 +46,7 @@ Run declare_train(CLI::App& app) {
     const bool stopped =
         train(std::move(recipe), {.resume = options->resume,
                                   .dry_run = options->dry_run,
+                                  .trace_steps = options->trace_steps,
                                   .allocator = allocator,
                                   .signal = [] { return static_cast<int>(received_signal); },
                                   .process_start = start});

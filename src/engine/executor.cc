@@ -129,6 +129,7 @@ void Executor::run_lane(int lane) {
       run_action(id);
       done_[static_cast<size_t>(id)].store(step_, std::memory_order_release);
       done_[static_cast<size_t>(id)].notify_all();
+      if (options_.observe) options_.observe(id, start, ready, Clock::now());
       if (lane != 0) continue;
       result_.waiting_seconds += std::chrono::duration<double>(ready - start).count();
       const ActionKind kind = program_.actions[static_cast<size_t>(id)].kind;

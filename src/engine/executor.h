@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -90,6 +91,10 @@ struct ExecutorOptions {
   UpdateRule* rule = nullptr;   // REQUIRED if the program updates
   RowTables* tables = nullptr;  // REQUIRED if it pulls
   RankGroups groups;
+  // Sees each action: when its lane turned to it, when it could start, when it was done. On the
+  // action's lane.
+  using Time = std::chrono::steady_clock::time_point;
+  std::function<void(ActionId, Time turned, Time started, Time ended)> observe;
   // Sees every value that a block puts out; for finding where numbers stop being finite. Any lane.
   std::function<void(const std::string& block, const std::string& value, const at::Tensor&)>
       inspect;

@@ -57,6 +57,7 @@ bool train(Recipe recipe, const TrainOptions& options) {
     log_info(concat("run directory ", directory->path().string()));
     if (options.resume) directory->check_against_frozen(recipe);
     make_directories(directory->path() / "log");
+    if (options.trace_steps > 0) make_directories(directory->path() / "trace");
     log_to_file(directory->path() / "log" / "rank-0.txt");
   }
 
@@ -66,6 +67,7 @@ bool train(Recipe recipe, const TrainOptions& options) {
   job.lanes = std::max(1, static_cast<int>(job.recipe.integer("run.threads")) / mesh.ranks());
   job.allocator = options.allocator;
   job.signal = options.signal;
+  job.trace_steps = options.trace_steps;
   job.process_start = options.process_start;
   if (options.dry_run) {
     print_program(job);

@@ -11,7 +11,8 @@ namespace trireme {
 
 struct TrainOptions {
   bool resume = false;
-  bool dry_run = false;  // print the step program, bytes and FLOPs to stdout, and stop
+  bool dry_run = false;     // print the step program, bytes and FLOPs to stdout, and stop
+  int64_t trace_steps = 0;  // write a trace of so many steps, after two that warm up
   const kernel::CountingAllocator* allocator = nullptr;
   std::function<int()> signal;  // 0, or the signal that asks for an end
   std::chrono::steady_clock::time_point process_start = std::chrono::steady_clock::now();

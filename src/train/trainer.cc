@@ -103,8 +103,14 @@ Trainer::Trainer(const Job& job, Fabric& fabric, const RunDirectory* directory,
   if (job.mesh.size(Axis::replica) > 1) groups_.replica = &fabric.group(job.mesh, {Axis::replica});
   const ExecutorOptions options{
       .mode = mode_, .rule = optimizer_.get(), .tables = tables_.get(), .groups = groups_};
+  ExecutorOptions training = options;
+  if (job.trace_steps > 0)
+    training.observe = [this](ActionId action, auto turned, auto started, auto ended) {
+      if (tracing_) trace_->record(action, turned, started, ended);
+    };
   training_ = std::make_unique<Executor>(job.task->model(), parameters_, lanes_,
-                                         training_program(job, graph_), options);
+                                         training_program(job, graph_), std::move(training));
+  if (job.trace_steps > 0) trace_ = std::make_unique<Trace>(training_->program(), fabric.rank());
   const int64_t each = micro_samples(job)[0];
   StepProgram forward = build_forward(
       graph_, {.micro_samples = std::vector<int64_t>(static_cast<size_t>(job.lanes), each),
@@ -182,9 +188,12 @@ Ending Trainer::run() {
   const int64_t evaluate_every = job_.recipe.integer("eval.every_steps");
   bool stop = asked_to_stop();
   if (ledger_) ledger_->started();
+  // The first two steps fill caches and arenas.
+  const int64_t trace_from = position_.step + 2, trace_to = trace_from + job_.trace_steps;
   while (position_.step < steps_ && !stop) {
     const auto start = std::chrono::steady_clock::now();
-    const StepOutcome outcome = step();
+    const bool traced = position_.step >= trace_from && position_.step < trace_to;
+    const StepOutcome outcome = traced ? traced_step() : step();
     record(outcome, seconds_since(start));
     if (due(evaluate_every, position_.step)) evaluate();
     stop = asked_to_stop();
@@ -235,6 +244,16 @@ Trainer::StepOutcome Trainer::step() {
   position_.samples += batch_size_;
   position_.updates += result.updated;
   return {loss[0], result.grad_norm};
+}
+
+Trainer::StepOutcome Trainer::traced_step() {
+  trace_->begin_step(position_.step + 1);
+  tracing_ = true;
+  const StepOutcome outcome = step();
+  tracing_ = false;
+  trace_->end_step();
+  trace_->write(checkpoints_.parent_path() / "trace" / concat("rank-", fabric_.rank(), ".json"));
+  return outcome;
 }
 
 void Trainer::record(const StepOutcome& outcome, double seconds) {

@@ -23,6 +23,7 @@
 #include "train/schedule.h"
 #include "train/task.h"
 #include "train/tensorboard.h"
+#include "train/trace.h"
 
 namespace trireme {
 
@@ -34,6 +35,7 @@ struct Job {
   int lanes = 1;                                         // of a rank
   const kernel::CountingAllocator* allocator = nullptr;  // null: memory is not counted
   std::function<int()> signal;                           // 0, or the signal that asks for an end
+  int64_t trace_steps = 0;                               // steps to write a trace of
   std::chrono::steady_clock::time_point process_start;
 };
 
@@ -80,6 +82,7 @@ class Trainer {
   std::unique_ptr<Ledger::Scope> in(
       Bucket bucket);  // charges time to it; null where there is no ledger
   bool asked_to_stop();
+  StepOutcome traced_step();
   void fail_not_finite(const StepInput& input, const StepResult& result, double loss);
   std::string first_not_finite(const StepInput& input);
   std::vector<Batch> micro_batches() const;
@@ -102,6 +105,8 @@ class Trainer {
   Parameters parameters_;
   std::unique_ptr<DenseOptimizer> optimizer_;
   std::unique_ptr<TableState> tables_;
+  std::unique_ptr<Trace> trace_;  // null: none was asked for
+  bool tracing_ = false;
   std::unique_ptr<Executor> training_, evaluation_;
   Graph graph_;
   Schedule schedule_;
