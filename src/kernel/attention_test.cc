@@ -182,6 +182,20 @@ TEST(Attention, WindowsAndSoftCaps) {
   });
 }
 
+// Backward works through blocks of 192 keys: documents that end before, at and behind a second and
+// a third, and windows that begin within one. As many roundings as above, twice over.
+TEST(Attention, DocumentsOfManyKeyBlocks) {
+  for_each_target([] {
+    for (const int64_t sequence : {192, 193, 385, 406})
+      for (const int64_t window : {0, 50, 187, 193, 200}) {
+        SCOPED_TRACE(testing::Message() << "window " << window);
+        Case c{{.batch = 1, .sequence = sequence, .heads = 2, .kv_heads = 1, .head_dim = 8}};
+        c.shape.window = window;
+        expect_fused_equals_reference(c, 2e-12);
+      }
+  });
+}
+
 TEST(Attention, AWindowIsWhatItSays) {
   // Equal keys: a row is the mean of the values that it sees.
   for (const Mode mode : {Mode::fused, Mode::reference}) {

@@ -6,9 +6,10 @@
 // whose inner length is exactly what the causal mask leaves. No online softmax: a strip of 8192
 // keys is 200 KB. Scores carry log2(e), so the softmax is exp2, and lse is in base 2.
 //
-// Backward, blocks of kBlock queries: their probabilities P = exp2(s - lse) and score gradients
-// dS = P (dP - delta) by tiles of six queries, dQ = dS K at once; then, by tiles of six keys,
-// dV += P^T dO and dK += dS^T Q over the block's queries. delta = sum(dO * O) a row.
+// Backward, blocks of kBlock queries, and for each blocks of kKeyBlock keys, so that all it touches
+// stays in L2 however long the document is: probabilities P = exp2(s - lse) and score gradients dS
+// = P (dP - delta) by tiles of six queries, dQ += dS K at once; then, by tiles of six keys, dV +=
+// P^T dO and dK += dS^T Q over the block's queries. delta = sum(dO * O) a row.
 //
 // All seven products are multiply_add. Its right operand is two vectors wide: keys (and in backward
 // values) are packed as panels [keys / 2 kLanes][head_dim][2 kLanes], the others by rows, padded
@@ -18,7 +19,8 @@
 // that the cost follows the window. A soft-cap bends the scores before the softmax; its derivative
 // waits where dS will stand.
 //
-// Left out: blocking over keys. Beyond some 8192 keys of a document, strip and panels leave L2.
+// Left out: blocking over keys in forward. Beyond some 8192 keys of a document, strip and panels
+// leave L2.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/simd/attention.cc"
 #include "kernel/simd/targets.h"
@@ -43,6 +45,10 @@ namespace {
 
 // Queries of a block of backward: P and dS of it stay in L2. A multiple of kTileRows.
 constexpr int64_t kBlock = 48;
+
+// Keys of a block of backward. A multiple of kTileRows, so that tiles of keys line up with those of
+// queries, and of every panel.
+constexpr int64_t kKeyBlock = 192;
 
 template <class T>
 constexpr int64_t kPanel = 2 * kLanes<T>;
@@ -97,7 +103,8 @@ struct BackwardScratch {
   int64_t width, strip_stride;
 
   BackwardScratch(Scratch<T>& scratch, int64_t rows, int64_t head_dim)
-      : width(round_up(head_dim, kPanel<T>)), strip_stride(HWY_NAMESPACE::strip_stride<T>(rows)) {
+      : width(round_up(head_dim, kPanel<T>)),
+        strip_stride(HWY_NAMESPACE::strip_stride<T>(std::min(kKeyBlock, rows))) {
     const int64_t block = std::min(kBlock, rows);
     key_panels = scratch.take(round_up(rows, kPanel<T>) * head_dim);
     value_panels = scratch.take(round_up(rows, kPanel<T>) * head_dim);
@@ -109,7 +116,7 @@ struct BackwardScratch {
     delta = scratch.take(block);
     p = scratch.take(block * strip_stride);
     ds = scratch.take(block * strip_stride);
-    d_queries = scratch.take(kTileRows * width);
+    d_queries = scratch.take(block * width);
     staging = scratch.take(kPanel<T> * width);
   }
 };
@@ -445,18 +452,41 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
   }
 }
 
-// P, dS and dQ of kRows queries from `row` on, which stand in the block from `r` on. d_queries gets
-// dQ without the scale.
+// to[kRows x width] += a b, with a [kRows x n], or its transpose, at stride a_stride; b [n x
+// width].
+template <Lies kLies, int kRows, class T>
+HWY_INLINE void add_product(int64_t n, const T* a, int64_t a_stride, const T* b, int64_t width,
+                            T* to) {
+  const Tag<T> d;
+  for (int64_t column = 0; column < width; column += kPanel<T>) {
+    Vec<T> c[kRows][2];
+    TRIREME_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      c[i][0] = hn::Load(d, to + i * width + column);
+      c[i][1] = hn::Load(d, to + i * width + column + kLanes<T>);
+    }
+    multiply_add<kLies, kRows>(n, a, a_stride, b + column, width, c);
+    TRIREME_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      hn::Store(c[i][0], d, to + i * width + column);
+      hn::Store(c[i][1], d, to + i * width + column + kLanes<T>);
+    }
+  }
+}
+
+// P and dS of kRows queries from `row` on, which stand in the block from `r` on, with the keys of a
+// block that they see; d_queries += dQ without the scale.
 template <int kRows, class T>
 void backward_queries(const BackwardScratch<T>& s, const AttentionRows<T>& in, int64_t row,
-                      int64_t r, const T* lse) {
+                      int64_t r, int64_t key_block, const T* lse) {
   const Tag<T> d;
-  const int64_t head_dim = in.head_dim, keys = row + kRows;
+  const int64_t head_dim = in.head_dim, keys = std::min(row + kRows, key_block + kKeyBlock);
   const Visible<T> visible{row, 1, in.window};
   const T cap = cap_of(in);
-  const int64_t begin = visible.first_panel();
-  T* p = s.p + r * s.strip_stride;
-  T* ds = s.ds + r * s.strip_stride;
+  const int64_t begin = std::max(visible.first_panel(), key_block);
+  if (begin >= keys) return;
+  T* p = s.p + r * s.strip_stride - key_block;  // by key
+  T* ds = s.ds + r * s.strip_stride - key_block;
   for (int64_t key = begin; key < keys; key += kPanel<T>) {
     Vec<T> c[kRows][2];
     set_zero<kRows, T>(c);
@@ -505,38 +535,8 @@ void backward_queries(const BackwardScratch<T>& s, const AttentionRows<T>& in, i
       hn::Store(ds1, d, to + kLanes<T>);
     }
   }
-  for (int64_t column = 0; column < s.width; column += kPanel<T>) {
-    Vec<T> c[kRows][2];
-    set_zero<kRows, T>(c);
-    multiply_add<Lies::by_rows, kRows>(keys - begin, ds + begin, s.strip_stride,
-                                       s.keys + begin * s.width + column, s.width, c);
-    TRIREME_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      hn::Store(c[i][0], d, s.d_queries + i * s.width + column);
-      hn::Store(c[i][1], d, s.d_queries + i * s.width + column + kLanes<T>);
-    }
-  }
-}
-
-// to[kRows x width] += a^T b, with a [n x kRows] at stride a_stride, b [n x width].
-template <int kRows, class T>
-HWY_INLINE void add_product(int64_t n, const T* a, int64_t a_stride, const T* b, int64_t width,
-                            T* to) {
-  const Tag<T> d;
-  for (int64_t column = 0; column < width; column += kPanel<T>) {
-    Vec<T> c[kRows][2];
-    TRIREME_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      c[i][0] = hn::Load(d, to + i * width + column);
-      c[i][1] = hn::Load(d, to + i * width + column + kLanes<T>);
-    }
-    multiply_add<Lies::transposed, kRows>(n, a, a_stride, b + column, width, c);
-    TRIREME_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      hn::Store(c[i][0], d, to + i * width + column);
-      hn::Store(c[i][1], d, to + i * width + column + kLanes<T>);
-    }
-  }
+  add_product<Lies::by_rows, kRows>(keys - begin, ds + begin, s.strip_stride,
+                                    s.keys + begin * s.width, s.width, s.d_queries + r * s.width);
 }
 
 // dK and dV of kRows keys from `key` on, by the queries begin … end - 1 of a block. Queries before
@@ -544,14 +544,15 @@ HWY_INLINE void add_product(int64_t n, const T* a, int64_t a_stride, const T* b,
 // up to the last whose window reaches one of them: first_panel() looks a tile further back for
 // that.
 template <int kRows, class T>
-void backward_keys(const BackwardScratch<T>& s, int64_t window, int64_t key, int64_t begin,
-                   int64_t end) {
+void backward_keys(const BackwardScratch<T>& s, int64_t window, int64_t key_block, int64_t key,
+                   int64_t begin, int64_t end) {
   const int64_t first = std::max(begin, key), r = first - begin;
+  const int64_t place = r * s.strip_stride + key - key_block;
   end = std::min(end, key + kRows - 1 + window);
-  add_product<kRows>(end - first, s.p + r * s.strip_stride + key, s.strip_stride,
-                     s.d_out + r * s.width, s.width, s.d_values + key * s.width);
-  add_product<kRows>(end - first, s.ds + r * s.strip_stride + key, s.strip_stride,
-                     s.queries + r * s.width, s.width, s.d_keys + key * s.width);
+  add_product<Lies::transposed, kRows>(end - first, s.p + place, s.strip_stride,
+                                       s.d_out + r * s.width, s.width, s.d_values + key * s.width);
+  add_product<Lies::transposed, kRows>(end - first, s.ds + place, s.strip_stride,
+                                       s.queries + r * s.width, s.width, s.d_keys + key * s.width);
 }
 
 template <class T>
@@ -587,17 +588,21 @@ void backward_head(const BackwardHead<T>& h) {
       copy_row(row, in.head_dim, to);
       s.delta[r] = dot(row, h.out + (begin + r) * stride, in.head_dim);
     });
-    for_each_tile(begin, end, [&]<int kRows>(int64_t row) HWY_ATTR {
-      backward_queries<kRows, T>(s, in, row, row - begin, h.lse + row);
-      for (int r = 0; r < kRows; ++r)
-        turn_row<true>(in.rotation, row + r, s.d_queries + r * s.width, in.head_dim, in.scale,
-                       h.d_qkv + (row + r) * row_stride(in) + h.head * in.head_dim);
-    });
+    std::memset(s.d_queries, 0, (end - begin) * s.width * sizeof(T));
     // From the tile on that holds the first key which the block's first query sees.
     const int64_t seen = std::max<int64_t>(0, begin - in.window + 1) / kTileRows * kTileRows;
-    for_each_tile(seen, end, [&]<int kRows>(int64_t key) HWY_ATTR {
-      backward_keys<kRows, T>(s, in.window, key, begin, end);
-    });
+    for (int64_t block = seen / kKeyBlock * kKeyBlock; block < end; block += kKeyBlock) {
+      for_each_tile(begin, end, [&]<int kRows>(int64_t row) HWY_ATTR {
+        backward_queries<kRows, T>(s, in, row, row - begin, block, h.lse + row);
+      });
+      for_each_tile(std::max(block, seen), std::min(block + kKeyBlock, end),
+                    [&]<int kRows>(int64_t key) HWY_ATTR {
+                      backward_keys<kRows, T>(s, in.window, block, key, begin, end);
+                    });
+    }
+    for (int64_t row = begin; row < end; ++row)
+      turn_row<true>(in.rotation, row, s.d_queries + (row - begin) * s.width, in.head_dim, in.scale,
+                     h.d_qkv + row * row_stride(in) + h.head * in.head_dim);
   }
 }
 
