@@ -15,7 +15,7 @@ namespace trireme {
 
 struct GenerationOptions {
   SamplingOptions sampling;
-  int64_t max_tokens = 64;  // generated at most
+  int64_t max_tokens = 64;          // generated at most
   std::vector<int32_t> end_tokens;  // generation ends with any of them; it is not returned
 };
 
