@@ -1,13 +1,19 @@
 """Hugging Face directories in and out: what transformers wrote we read, and the other way round, to the bit."""
 
 import json
+import os
+import pickle
+import random
 import re
+import shutil
+import zipfile
 
 import pytest
 import small_run
 import tiny_models
 import tokenizer_files
 import torch
+from python_worker import Worker
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -182,3 +188,126 @@ def test_tied_weights(tmp_path, trireme):
     assert trireme(*scores).stdout == whole
     rewrite(source, lambda t: t.update({"lm_head.weight": -t["lm_head.weight"]}))
     assert "lm_head.weight" in trireme(*scores, code=2).stderr
+
+
+# --- pytorch_model.bin
+
+def as_pickle(source, target, legacy=False, shards=1, change=lambda tensors: tensors):
+    """The directory with its weights as torch.save() writes them."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors"))
+    tensors = change(tiny_models.weights(source))
+    how = {"_use_new_zipfile_serialization": not legacy}
+    if shards == 1:
+        torch.save(tensors, target / "pytorch_model.bin", **how)
+        return target
+    weight_map = {}
+    for i in range(shards):
+        name = f"pytorch_model-{i + 1:05}-of-{shards:05}.bin"
+        part = {key: tensors[key] for key in sorted(tensors)[i::shards]}
+        weight_map.update(dict.fromkeys(part, name))
+        torch.save(part, target / name, **how)
+    (target / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return target
+
+
+@pytest.mark.parametrize("dtype, legacy, shards", [("fp32", False, 1), ("bf16", False, 3), ("fp16", True, 1),
+                                                   ("fp32", True, 2)])
+def test_pytorch_bin(tmp_path, trireme, dtype, legacy, shards):
+    source = tiny_models.save(tmp_path / "in", tiny_models.llama(), DTYPES[dtype])
+    pickled = as_pickle(source, tmp_path / "bin", legacy, shards)
+    trireme("ckpt", "convert", pickled, "out", "--to", "hf")
+    same_bits(tiny_models.weights(tmp_path / "out"), tiny_models.weights(source))
+    trireme("ckpt", "verify", pickled)
+    assert trireme("ckpt", "diff", pickled, source).stderr.startswith("no tensor differs")
+    (tmp_path / "ids.jsonl").write_text('{"ids": [1, 2, 3]}\n')
+    scores = ["--per-token", "--data", tmp_path / "ids.jsonl"]
+    assert trireme("eval", pickled, *scores).stdout == trireme("eval", source, *scores).stdout
+
+
+# Tensors need not lie in the file as they are: views, one storage under two names, no elements, no dims.
+def test_pytorch_bin_of_odd_tensors(tmp_path, trireme):
+    base = torch.arange(24.0).reshape(4, 6)
+    odd = {"whole": base, "transposed": base.t(), "strided": base[::2, 1:], "empty": torch.zeros(0, 3),
+           "scalar": torch.tensor(7.0), "same": base, "flags": torch.tensor([True, False]), "i": torch.arange(3),
+           "conjugate": torch.zeros(2, dtype=torch.complex64).conj().imag}
+    torch.save(odd, tmp_path / "odd.pt")
+    shown = json.loads(trireme("ckpt", "show", tmp_path / "odd.pt", "--json").stdout)
+    for tensor in shown["tensors"]:
+        assert tensor["shape"] == list(odd[tensor["name"]].shape)
+        if tensor["name"] != "empty":
+            assert tensor["mean"] == odd[tensor["name"]].double().mean().item()
+    assert len(shown["tensors"]) == len(odd)
+
+
+class Command:
+    """Unpickled, it would run a command."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_a_hostile_pytorch_bin_runs_nothing(tmp_path, trireme):
+    proof = tmp_path / "it-ran"
+    refusals = {
+        "posix.system": {"w": Command(proof)},
+        "dictionary of tensors": [torch.zeros(2)],
+        "step is a int": {"w": torch.zeros(2), "step": 3},
+        "no text": {3: torch.zeros(2)},
+        "no plain tensor": {"w": torch.eye(3).to_sparse()},
+        "torch.complex64": {"w": torch.zeros(2, dtype=torch.complex64)},
+    }
+    for i, (says, content) in enumerate(refusals.items()):
+        torch.save(content, tmp_path / "w.pt", _use_new_zipfile_serialization=i % 2 == 0)
+        done = trireme("ckpt", "show", tmp_path / "w.pt", code=2)
+        assert says in done.stderr and len(done.stderr.splitlines()) <= 3, done.stderr
+    # A plain pickle, and text.
+    (tmp_path / "w.pt").write_bytes(pickle.dumps(Command(proof)))
+    assert "w.pt" in trireme("ckpt", "show", tmp_path / "w.pt", code=2).stderr
+    (tmp_path / "w.pt").write_text("hello")
+    assert "w.pt" in trireme("ckpt", "show", tmp_path / "w.pt", code=2).stderr
+    # Compressed members: torch never writes them, and mapping them would give their packed bytes.
+    torch.save({"w": torch.zeros(1 << 20)}, tmp_path / "w.pt")
+    with zipfile.ZipFile(tmp_path / "w.pt") as old, zipfile.ZipFile(tmp_path / "z.pt", "w", zipfile.ZIP_DEFLATED) as new:
+        for item in old.infolist():
+            new.writestr(item.filename, old.read(item))
+    assert "z.pt" in trireme("ckpt", "show", tmp_path / "z.pt", code=2).stderr
+    assert not proof.exists()
+
+
+def damage(generator, data):
+    """One of the ways in which a file goes wrong: an end that is missing, bits that flipped, bytes too many."""
+    kind, at = generator.randrange(4), generator.randrange(len(data))
+    if kind == 0:
+        return data[:at]
+    if kind == 1:
+        return data[:at] + bytes([data[at] ^ 1 << generator.randrange(8)]) + data[at + 1:]
+    if kind == 2:
+        return data[:at] + generator.randbytes(8) + data[at + 8:]
+    return data[:at] + data[at:at + 50] + data[at:]
+
+
+# Whatever was done to a file, it is read or refused with a message, in bounded time and memory. All of them go through
+# one worker, as the binary starts it.
+@pytest.mark.parametrize("seed, count", [(1, 60), pytest.param(2, 5000, marks=pytest.mark.slow)])
+def test_damaged_pytorch_bin(tmp_path, seed, count):
+    generator = random.Random(seed)
+    whole = {}
+    path = tmp_path / "w.pt"
+    for legacy in (False, True):
+        torch.save({"a": torch.randn(40, 3), "b": torch.zeros(5, dtype=torch.int64)}, path,
+                   _use_new_zipfile_serialization=not legacy)
+        whole[legacy] = path.read_bytes()
+    worker, refused = Worker("state/torch_file.py"), 0
+    for i in range(count):
+        path = tmp_path / f"{i}.pt"
+        path.write_bytes(damage(generator, whole[i % 2 == 0]))
+        reply, _ = worker.ask({"open": str(path)})
+        refused += "error" in reply
+        for tensor in reply.get("tensors", ()):
+            _, payload = worker.ask({"path": str(path), "tensor": tensor["name"], "offset": 0, "bytes": 1})
+            assert len(payload) == 1, f"seed {seed}, case {i}"
+        path.unlink()
+    assert refused > count / 4, "the damage was not seen"

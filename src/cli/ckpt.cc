@@ -358,7 +358,7 @@ int convert_to(const Options& options) {
 }
 
 constexpr const char* kCheckpointHelp =
-    "a checkpoint, a run (its newest one), a Hugging Face directory or a safetensors file";
+    "a checkpoint, a run (its newest one), a Hugging Face directory or a file of tensors";
 
 }  // namespace
 

@@ -61,7 +61,7 @@ struct Checkpoint::Open {
   bool checksummed = true;
 
   std::mutex mutex;
-  std::map<std::string, std::unique_ptr<ReadFile>, std::less<>> opened;  // guarded by mutex
+  OpenedFiles opened;  // guarded by mutex
 
   // The file, its head checked when it is opened for the first time.
   const ReadFile& file(const std::string& name);
@@ -204,9 +204,9 @@ Checkpoint Checkpoint::open(Storage& storage, const fs::path& directory) {
 }
 
 Checkpoint Checkpoint::of_manifest(Storage& storage, const fs::path& directory, Manifest manifest,
-                                   bool checksummed) {
+                                   bool checksummed, OpenedFiles opened) {
   return Checkpoint(std::unique_ptr<Open>(
-      new Open{storage, directory, std::move(manifest), checksummed, {}, {}}));
+      new Open{storage, directory, std::move(manifest), checksummed, {}, std::move(opened)}));
 }
 
 Checkpoint Checkpoint::renamed(

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,9 +38,10 @@ class Checkpoint {
   static Checkpoint open(Storage& storage, const fs::path& directory);
 
   // Files that something else wrote, as this manifest says, which is trusted. Without checksums
-  // none are checked.
+  // none are checked. `opened` holds those that are not read through the storage, by name.
+  using OpenedFiles = std::map<std::string, std::unique_ptr<ReadFile>, std::less<>>;
   static Checkpoint of_manifest(Storage& storage, const fs::path& directory, Manifest manifest,
-                                bool checksummed);
+                                bool checksummed, OpenedFiles opened = {});
 
   // The same with other names: `rename` gives each tensor's, nullopt leaves it out. Names stay
   // unique.

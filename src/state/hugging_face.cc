@@ -14,14 +14,21 @@
 #include "state/safetensors.h"
 #include "state/store.h"
 #include "state/tensor_stream.h"
+#include "state/torch_file.h"
 
 namespace trireme {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kWhole = "model.safetensors";
-constexpr std::string_view kIndex = "model.safetensors.index.json";
+// How a directory may hold its weights, the form that we write first: one file, or several with an
+// index.
+struct Form {
+  const char *whole, *index;
+  bool pickled;  // torch.save()'s files
+};
+constexpr Form kForms[] = {{"model.safetensors", "model.safetensors.index.json", false},
+                           {"pytorch_model.bin", "pytorch_model.bin.index.json", true}};
 constexpr std::array kAttached = {
     "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
@@ -38,6 +45,17 @@ bool is_file(Storage& storage, const fs::path& path) {
       return false;
     throw;
   }
+}
+
+std::string form_names() {
+  std::string names;
+  for (const Form& form : kForms)
+    names += concat(names.empty() ? "" : ", ", form.whole, " or ", form.index);
+  return names;
+}
+
+bool is_pickled(const fs::path& file) {
+  return file.extension() == ".bin" || file.extension() == ".pt" || file.extension() == ".pth";
 }
 
 // Tensor name to file name, as the index has it.
@@ -59,9 +77,17 @@ std::map<std::string, std::string> read_index(Storage& storage, const fs::path& 
   return map;
 }
 
-void add_file(Storage& storage, const fs::path& directory, const std::string& name,
-              Manifest& manifest) {
-  const auto file = storage.open(directory / name);
+struct Files {
+  Manifest manifest;
+  Checkpoint::OpenedFiles opened;           // those that the storage does not read
+  std::unique_ptr<TorchFiles> torch_files;  // null until one is needed
+};
+
+void add_file(Storage& storage, const fs::path& directory, const std::string& name, bool pickled,
+              Files& files) {
+  if (pickled && !files.torch_files) files.torch_files = std::make_unique<TorchFiles>();
+  auto file = pickled ? files.torch_files->open(directory / name) : storage.open(directory / name);
+  Manifest& manifest = files.manifest;
   const auto header = read_safetensors_header(*file, (directory / name).string());
   for (const SafetensorsEntry& entry : header.entries) {
     TensorRecord tensor{entry.name, "weight", entry.dtype, entry.shape, {}};
@@ -70,6 +96,7 @@ void add_file(Storage& storage, const fs::path& directory, const std::string& na
     manifest.tensors.push_back(std::move(tensor));
   }
   manifest.files.push_back({name, file->bytes(), header.bytes, 0});
+  if (pickled) files.opened[name] = std::move(file);
 }
 
 void check_index(const std::map<std::string, std::string>& index, const Manifest& manifest,
@@ -164,7 +191,7 @@ void write_weights(const Checkpoint& from, Storage& storage, const fs::path& dir
   const auto weights = weights_of(from);
   const auto shards = shards_of(weights, options);
   if (shards.size() == 1) {
-    write_shard(from, storage, directory / kWhole, shards[0], options);
+    write_shard(from, storage, directory / kForms[0].whole, shards[0], options);
     return;
   }
   Json map = Json::object();
@@ -178,7 +205,7 @@ void write_weights(const Checkpoint& from, Storage& storage, const fs::path& dir
     }
   }
   const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}};
-  write_text(storage, directory / kIndex, index.dump(2) + "\n");
+  write_text(storage, directory / kForms[0].index, index.dump(2) + "\n");
 }
 
 std::string torch_name(DType dtype) {
@@ -205,26 +232,30 @@ std::string with_dtype(const std::string& config, DType dtype) {
 }  // namespace
 
 Checkpoint open_hugging_face(Storage& storage, const fs::path& path) {
-  Manifest manifest;
+  Files files;
+  Manifest& manifest = files.manifest;
   manifest.block_bytes = kBlockBytes;
   fs::path directory = path;
+  const auto form = std::ranges::find_if(kForms, [&](const Form& f) {
+    return is_file(storage, path / f.index) || is_file(storage, path / f.whole);
+  });
   if (is_file(storage, path)) {
     directory = path.parent_path();
-    add_file(storage, directory, path.filename().string(), manifest);
-  } else if (is_file(storage, path / kIndex)) {
-    const auto index = read_index(storage, path / kIndex);
-    std::set<std::string> files;
-    for (const auto& [tensor, file] : index) files.insert(file);
-    for (const std::string& file : files) {
-      TRIREME_CHECK(is_file(storage, path / file), (path / kIndex).string(), " names ", file,
+    add_file(storage, directory, path.filename().string(), is_pickled(path), files);
+  } else if (form == std::end(kForms)) {
+    throw InputError(concat(path.string(), " holds no weights: expected ", form_names()));
+  } else if (is_file(storage, path / form->index)) {
+    const auto index = read_index(storage, path / form->index);
+    std::set<std::string> names;
+    for (const auto& [tensor, file] : index) names.insert(file);
+    for (const std::string& name : names) {
+      TRIREME_CHECK(is_file(storage, path / name), (path / form->index).string(), " names ", name,
                     ", which is missing");
-      add_file(storage, path, file, manifest);
+      add_file(storage, path, name, form->pickled, files);
     }
-    check_index(index, manifest, path / kIndex);
+    check_index(index, manifest, path / form->index);
   } else {
-    TRIREME_CHECK(is_file(storage, path / kWhole), path.string(), " holds neither ", kWhole,
-                  " nor ", kIndex);
-    add_file(storage, path, std::string(kWhole), manifest);
+    add_file(storage, path, form->whole, form->pickled, files);
   }
   if (directory == path)
     for (const char* name : kAttached)
@@ -234,7 +265,8 @@ Checkpoint open_hugging_face(Storage& storage, const fs::path& path) {
       }
   std::ranges::sort(manifest.files, {}, &FileRecord::name);
   std::ranges::sort(manifest.tensors, {}, &TensorRecord::name);
-  return Checkpoint::of_manifest(storage, directory, std::move(manifest), false);
+  return Checkpoint::of_manifest(storage, directory, std::move(manifest), false,
+                                 std::move(files.opened));
 }
 
 Checkpoint open_tensors(Storage& storage, const fs::path& given) {
@@ -258,12 +290,12 @@ Checkpoint open_tensors(Storage& storage, const fs::path& given) {
                   "\nnext: `ckpt ls` lists what is there");
     return Checkpoint::open(storage, *newest);
   }
-  if (has(kWhole) || has(kIndex) || (!entries && is_file(storage, path)))
+  const auto has_form = [&](const Form& form) { return has(form.whole) || has(form.index); };
+  if (std::ranges::any_of(kForms, has_form) || (!entries && is_file(storage, path)))
     return open_hugging_face(storage, path);
   throw InputError(concat(path.string(), entries ? " holds no model" : " does not exist",
                           ": expected a run, its checkpoints, one checkpoint (", kManifestName,
-                          "), a Hugging Face directory (", kWhole, " or ", kIndex,
-                          ") or a safetensors file"));
+                          "), a Hugging Face directory (", form_names(), ") or a file of tensors"));
 }
 
 void export_hugging_face(const Checkpoint& from, Storage& storage, const fs::path& target,

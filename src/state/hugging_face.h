@@ -10,14 +10,14 @@
 
 namespace trireme {
 
-// A directory with model.safetensors, or with shards and their index, or one safetensors file, as a
-// checkpoint of weights. Such files carry no checksums, and none are checked; their headers are,
-// and the index has to name exactly what the shards hold. Configuration and tokenizer files of the
-// usual names are its attachments. InputError if there is no such model.
+// A directory with model.safetensors or pytorch_model.bin, or with shards of either and their
+// index, or one such file, as a checkpoint of weights. Such files carry no checksums, and none are
+// checked; their headers are, and the index has to name exactly what the shards hold. Configuration
+// and tokenizer files of the usual names are its attachments. InputError if there is no such model.
 Checkpoint open_hugging_face(Storage& storage, const fs::path& path);
 
 // Whatever the user means by `path`: a checkpoint, a run or a directory of checkpoints (the newest
-// committed one), a Hugging Face directory, a safetensors file. InputError says what was looked
+// committed one), a Hugging Face directory, a file of tensors. InputError says what was looked
 // for.
 Checkpoint open_tensors(Storage& storage, const fs::path& path);
 
