@@ -8,7 +8,10 @@ DecoderSpec llama_style(const std::string& family, const LlamaStyle& style) {
   spec.embedding = {
       .tokens = "model.embed_tokens", .vocab = s.vocab, .hidden = s.hidden, .init_std = s.init_std};
   const auto norm = [&](std::string name, int64_t width) {
-    return NormSpec{.name = std::move(name), .width = width, .eps = style.norm_eps};
+    return NormSpec{.name = std::move(name),
+                    .width = width,
+                    .eps = style.norm_eps,
+                    .offset = style.norm_offset};
   };
   for (int64_t i = 0; i < s.layers; ++i) {
     const std::string at = concat("model.layers.", i, "."), attention = at + "self_attn.";

@@ -1,5 +1,5 @@
 // The shape that Llama gave: RMSNorm in front, rotary grouped-query attention, SwiGLU. Mistral,
-// Qwen2 and Qwen3 are this with a window, biases, or norms of heads.
+// Qwen2 and Qwen3 are this with a window, biases, or norms of heads; Gemma begins with it.
 #pragma once
 
 #include "model/decoder.h"
@@ -8,7 +8,7 @@ namespace trireme {
 
 struct LlamaStyle {
   DecoderSizes sizes;
-  double norm_eps = 1e-6;
+  double norm_eps = 1e-6, norm_offset = 0;
   bool tied = false;
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_norm = false;
   std::vector<int64_t> windows;  // of each layer, 0: none; empty: none at all
