@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernel/simd/few_rows.h"
 #include "kernel/simd/flat.h"
 #include "kernel/tensor_checks.h"
 
@@ -26,6 +27,21 @@ void add_rows(const at::Tensor& dy, const at::Tensor& into) {
     for (int64_t row = 0; row < rows.size(0); ++row, from += rows.size(1))
       add(rows.size(1), 1, from, into.mutable_data_ptr<T>());
   });
+}
+
+// So many rows at most are bound by reading the weight, and no GEMM: a batch that is generated.
+constexpr int64_t kFewRows = 8;
+
+at::Tensor multiply_few_rows(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& bias) {
+  const at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+  dispatch_float_double(x, [&]<class T>(T) {
+    simd::few_rows_loops<T>().multiply(x.size(0), weight.size(1), weight.size(0),
+                                       x.const_data_ptr<T>(), weight.const_data_ptr<T>(),
+                                       bias.defined() ? bias.const_data_ptr<T>() : nullptr,
+                                       y.mutable_data_ptr<T>());
+  });
+  return y;
 }
 
 struct Linear : torch::autograd::Function<Linear> {
@@ -75,6 +91,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode, cons
   require_fused("linear", "x", x, x);
   require_fused("linear", "weight", weight, x);
   if (bias.defined()) require_fused("linear", "bias", bias, x);
+  if (!at::GradMode::is_enabled() && x.size(0) <= kFewRows && layout == WeightLayout::out_in)
+    return multiply_few_rows(x, weight, bias);
   return Linear::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, layout);
 }
 

@@ -1,5 +1,7 @@
 #include "kernel/linear.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "kernel/test_support.h"
 
@@ -76,6 +78,31 @@ TEST(Linear, FusedEqualsReference) {
         for (size_t k = 0; k < 3; ++k)
           EXPECT_TRUE(close(fused[k], plain[k], 50 * epsilon(dtype), 1));
       }
+}
+
+// With grad mode off few rows take loops of their own: around their limit of 8, pairs of rows,
+// groups of 4 outputs, and vectors. Sums of up to 67 terms: some roundings.
+TEST(Linear, FewRowsWithoutGradients) {
+  for_each_target([] {
+    const at::NoGradGuard no_grad;
+    for (const auto dtype : {at::kDouble, at::kFloat})
+      for (const int64_t rows : {0, 1, 2, 3, 8, 9})
+        for (const int64_t width : {0, 1, 7, 8, 67})
+          for (const int64_t out : {0, 1, 4, 7, 33}) {
+            const at::Tensor x = normal({rows, width}, "x", dtype);
+            const at::Tensor weight = normal({out, width}, "weight", dtype);
+            const at::Tensor bias = normal({out}, "bias", dtype);
+            for (const at::Tensor& b : {bias, at::Tensor()})
+              EXPECT_TRUE(close(linear(x, weight, Mode::fused, b),
+                                linear(x, weight, Mode::reference, b), 50 * epsilon(dtype), 1))
+                  << rows << " x " << width << " to " << out;
+          }
+    const at::Tensor x = at::ones({2, 9}), weight = at::ones({5, 9});
+    weight[4][8] = std::nan("");
+    const at::Tensor y = linear(x, weight, Mode::fused);
+    EXPECT_TRUE(y.select(1, 4).isnan().all().item<bool>());
+    EXPECT_TRUE(y.narrow(1, 0, 4).eq(9).all().item<bool>());
+  });
 }
 
 TEST(Linear, GradientsAreThoseOfDifferences) {
