@@ -75,7 +75,7 @@ TEST(RopeScaling, DynamicFollowsTheLength) {
   EXPECT_NEAR(std::pow(frequencies_of(spec, 100)[1], -64.0), 1e4, 1e-8);
 }
 
-TEST(RopeScaling, LongropeChoosesItsListByTheLength) {
+TEST(RopeScaling, TheLengthChoosesTheListOfLongrope) {
   const json config = {
       {"original_max_position_embeddings", 4096},
       {"rope_scaling",
