@@ -19,9 +19,9 @@ constexpr size_t kShortRecipeLines = 45;
 
 // Says what a bucket holds to somebody who has never seen a ledger.
 constexpr std::string_view kBucketMeanings[kBuckets] = {
-    "before the first step",      "waiting for data",           "forward and backward",
-    "waiting for lanes and ranks",    "clipping and the optimizer", "on held-out data",
-    "generating text to look at", "writing checkpoints",        "everything else"};
+    "before the first step",       "waiting for data",           "forward and backward",
+    "waiting for lanes and ranks", "clipping and the optimizer", "on held-out data",
+    "generating text to look at",  "writing checkpoints",        "everything else"};
 
 std::string duration_text(std::chrono::nanoseconds time) {
   return format_duration(std::chrono::duration<double>(time));
