@@ -1,7 +1,7 @@
 // Ranks that are processes of one machine and share memory.
 //
-// The launcher (fabric/launch.h) starts the processes; each makes one fabric out of what it finds
-// in its environment. Every operation gives the bits of the thread fabric, and every failure its
+// Whoever starts the processes hands each the region's descriptor; no verb does so yet. Every
+// operation gives the bits of the thread fabric, and every failure its
 // words. A process that dies in any way is missed within a fraction of a second.
 #pragma once
 

@@ -44,20 +44,18 @@ struct Embedding : torch::autograd::Function<Embedding> {
     const at::Tensor d_out = grads[0].contiguous();
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &ids = saved[0], &weight = saved[1];
-    at::Tensor d_weight, returned;
-    if (has_grad_to_add_to(weight)) d_weight = grad_to_add_to("embedding", weight);
-    else d_weight = returned = at::zeros_like(weight);
+    const WeightGradient d_weight("embedding", weight);
     const int64_t width = weight.size(1);
     const int64_t* id = ids.const_data_ptr<int64_t>();
     const double scale = ctx->saved_data["scale"].toDouble();
     dispatch_float_double(weight, [&]<class T>(T) {
       const auto add = simd::flat_loops<T>().add_scaled;
       const T* from = d_out.const_data_ptr<T>();
-      T* table = d_weight.mutable_data_ptr<T>();
+      T* table = d_weight.data<T>();
       for (int64_t t = 0; t < ids.size(0); ++t, from += width)
         add(width, scale, from, table + id[t] * width);
     });
-    return {at::Tensor(), returned, at::Tensor()};
+    return {at::Tensor(), d_weight.returned, at::Tensor()};
   }
 };
 

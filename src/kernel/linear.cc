@@ -19,13 +19,13 @@ at::Tensor out_in(const at::Tensor& weight, WeightLayout layout) {
 }
 
 // into [out] += the rows of dy [T, out], in their order.
-void add_rows(const at::Tensor& dy, const at::Tensor& into) {
+void add_rows(const at::Tensor& dy, const WeightGradient& into) {
   const at::Tensor rows = dy.contiguous();
   dispatch_float_double(rows, [&]<class T>(T) {
     const auto add = simd::flat_loops<T>().add_scaled;
     const T* from = rows.const_data_ptr<T>();
     for (int64_t row = 0; row < rows.size(0); ++row, from += rows.size(1))
-      add(rows.size(1), 1, from, into.mutable_data_ptr<T>());
+      add(rows.size(1), 1, from, into.data<T>());
   });
 }
 
@@ -69,8 +69,9 @@ struct Linear : torch::autograd::Function<Linear> {
       else dw = at::mm(a, b);
     }
     if (bias.defined() && bias.requires_grad()) {
-      if (has_grad_to_add_to(bias)) add_rows(dy, grad_to_add_to("linear", bias));
-      else add_rows(dy, db = at::zeros_like(bias));
+      const WeightGradient d_bias("linear", bias);
+      add_rows(dy, d_bias);
+      db = d_bias.returned;
     }
     return {dx, dw, db, at::Tensor()};
   }

@@ -27,11 +27,6 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm_reference(const at::Tensor& resid
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-template <class T>
-const T* data_or_null(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
-}
-
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& residual,
                                const std::optional<at::Tensor>& delta, const at::Tensor& weight,

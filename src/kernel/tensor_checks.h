@@ -47,6 +47,11 @@ struct WeightGradient {
   at::Tensor into, returned;
 };
 
+template <class T>
+const T* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
+}
+
 // Calls f with a value of the C++ type of `tensor`'s elements.
 template <class F>
 auto dispatch_float_double(const at::Tensor& tensor, F&& f) {

@@ -139,12 +139,11 @@ DecoderSizes read_sizes(ConfigReader& config, int64_t default_positions, int64_t
 }
 
 std::vector<bool> read_local_layers(ConfigReader& config, int64_t layers,
-                                    bool (*is_local)(int64_t layer, int64_t pattern),
-                                    int64_t pattern) {
+                                    const std::function<bool(int64_t layer)>& is_local) {
   std::vector<bool> local;
   const nlohmann::json* types = config.find("layer_types");
   if (!types) {
-    for (int64_t i = 0; i < layers; ++i) local.push_back(is_local(i, pattern));
+    for (int64_t i = 0; i < layers; ++i) local.push_back(is_local(i));
     return local;
   }
   TRIREME_CHECK(types->is_array() && types->size() == static_cast<size_t>(layers),

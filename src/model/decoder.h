@@ -2,6 +2,7 @@
 // (llama.cc, gemma.cc, …) turn a config.json into this; everything else follows from it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,7 +48,6 @@ void check_sizes(const DecoderSizes& sizes, const std::string& origin);
 
 // "layer_types", or where it is absent what is_local(layer) says: which layers see a window only.
 std::vector<bool> read_local_layers(ConfigReader& config, int64_t layers,
-                                    bool (*is_local)(int64_t layer, int64_t pattern),
-                                    int64_t pattern = 0);
+                                    const std::function<bool(int64_t layer)>& is_local);
 
 }  // namespace trireme

@@ -36,9 +36,8 @@ Gemma read(ConfigReader& config, int64_t default_positions, double default_score
   config.dropout("attention_dropout");
 
   const int64_t window = config.size("sliding_window", config.given("sliding_window") ? 0 : 4096);
-  g.local = read_local_layers(
-      config, g.style.sizes.layers,
-      [](int64_t layer, int64_t every) { return (layer + 1) % every != 0; }, pattern);
+  g.local = read_local_layers(config, g.style.sizes.layers,
+                              [&](int64_t layer) { return (layer + 1) % pattern != 0; });
   for (const bool local : g.local) g.style.windows.push_back(local ? window : 0);
   return g;
 }

@@ -12,8 +12,7 @@ void read_windows(ConfigReader& config, LlamaStyle& style) {
   const nlohmann::json* from = config.find("max_window_layers");
   const int64_t first = from && *from == 0 ? 0 : config.size("max_window_layers", 28);
   const std::vector<bool> local = read_local_layers(
-      config, style.sizes.layers, [](int64_t layer, int64_t pattern) { return layer >= pattern; },
-      use ? first : style.sizes.layers);
+      config, style.sizes.layers, [&](int64_t layer) { return use && layer >= first; });
   for (const bool one : local) style.windows.push_back(one && use ? window : 0);
 }
 

@@ -49,7 +49,7 @@ void Trace::write(const std::filesystem::path& path) const {
     events.push_back(
         {{"ph", "M"}, {"pid", rank_}, {"tid", row}, {"name", what}, {"args", {{"name", name}}}});
   };
-  const auto span = [&](int row, const std::string& name, const char* category, int64_t begin,
+  const auto span = [&](int row, const std::string& name, std::string_view category, int64_t begin,
                         int64_t end, nlohmann::json args) {
     events.push_back({{"ph", "X"},
                       {"pid", rank_},
@@ -80,8 +80,8 @@ void Trace::write(const std::filesystem::path& path) const {
       if (action.micro >= 0) args["micro"] = action.micro;
       if (action.bytes > 0) args["bytes"] = action.bytes;
       if (action.flops > 0) args["flops"] = action.flops;
-      span(row, name_of_span(program_, action), std::string(name_of(action.kind)).c_str(),
-           one.begin, one.end, std::move(args));
+      span(row, name_of_span(program_, action), name_of(action.kind), one.begin, one.end,
+           std::move(args));
     }
   }
   write_file(path, nlohmann::json{{"traceEvents", std::move(events)}}.dump());

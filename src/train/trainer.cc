@@ -195,6 +195,7 @@ Ending Trainer::run() {
     const bool traced = position_.step >= trace_from && position_.step < trace_to;
     const StepOutcome outcome = traced ? traced_step() : step();
     record(outcome, seconds_since(start));
+    if (traced) write_trace();
     if (due(evaluate_every, position_.step)) evaluate();
     stop = asked_to_stop();
     if (due(save_every, position_.step)) save();
@@ -252,8 +253,12 @@ Trainer::StepOutcome Trainer::traced_step() {
   const StepOutcome outcome = step();
   tracing_ = false;
   trace_->end_step();
-  trace_->write(checkpoints_.parent_path() / "trace" / concat("rank-", fabric_.rank(), ".json"));
   return outcome;
+}
+
+// After each step, so that a run which is ended early has its trace.
+void Trainer::write_trace() const {
+  trace_->write(checkpoints_.parent_path() / "trace" / concat("rank-", fabric_.rank(), ".json"));
 }
 
 void Trainer::record(const StepOutcome& outcome, double seconds) {

@@ -83,6 +83,7 @@ class Trainer {
       Bucket bucket);  // charges time to it; null where there is no ledger
   bool asked_to_stop();
   StepOutcome traced_step();
+  void write_trace() const;
   void fail_not_finite(const StepInput& input, const StepResult& result, double loss);
   std::string first_not_finite(const StepInput& input);
   std::vector<Batch> micro_batches() const;
