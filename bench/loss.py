@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 BINARY = os.environ.get("TRIREME_BINARY", str(ROOT / "build/release/trireme"))
 
 import torch  # noqa: E402
-from oracle.llama import AdamW, Llama, learning_rate  # noqa: E402
+from oracle.families import Llama  # noqa: E402
+from oracle.optimizer import AdamW, learning_rate  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from oracle.llama import AdamW, Llama, learning_rate
+from oracle.families import Llama
+from oracle.optimizer import AdamW, learning_rate
 from safetensors.torch import load_file
 
 RECIPE = """

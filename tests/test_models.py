@@ -15,7 +15,7 @@ import torch
 import transformers
 from conftest import BINARY
 from oracle.families import FAMILIES
-from oracle.llama import AdamW
+from oracle.optimizer import AdamW
 from safetensors.torch import load_file, save_file
 
 PROBE = str(pathlib.Path(BINARY).parent / "family_probe")
