@@ -327,10 +327,13 @@ void attention_of(const Workload& w, const std::string& name, int64_t length,
   const at::Tensor document = place.floor_divide(length), positions = place.remainder(length);
   const at::Tensor cos = at::cat({tables.cos, tables.cos}, 1).index_select(0, positions);
   const at::Tensor sin = at::cat({tables.sin, tables.sin}, 1).index_select(0, positions);
-  const at::Tensor distance = place.unsqueeze(1) - place.unsqueeze(0);
-  at::Tensor seen = distance.ge(0).logical_and(document.unsqueeze(1).eq(document.unsqueeze(0)));
-  if (shape.window > 0) seen = seen.logical_and(distance.lt(shape.window));
-  const bool plain = length == w.rows && shape.window == 0;
+  const bool causal = length == w.rows && shape.window == 0 && shape.softcap == 0;
+  at::Tensor seen;
+  if (!causal) {
+    const at::Tensor distance = place.unsqueeze(1) - place.unsqueeze(0);
+    seen = distance.ge(0).logical_and(document.unsqueeze(1).eq(document.unsqueeze(0)));
+    if (shape.window > 0) seen = seen.logical_and(distance.lt(shape.window));
+  }
   const auto aten = [=](const Tensors& in, const Tensors&) {
     const auto heads = in[0].view({1, w.rows, -1, w.head_dim()}).transpose(1, 2);
     const auto q = rotate(heads.narrow(1, 0, w.heads), cos, sin);
@@ -338,8 +341,8 @@ void attention_of(const Workload& w, const std::string& name, int64_t length,
     const auto v = heads.narrow(1, w.heads + w.kv_heads, w.kv_heads);
     at::Tensor out;
     if (shape.softcap == 0) {
-      out = plain ? at::scaled_dot_product_attention(q, k, v, {}, 0, true, {}, true)
-                  : at::scaled_dot_product_attention(q, k, v, seen, 0, false, {}, true);
+      out = causal ? at::scaled_dot_product_attention(q, k, v, {}, 0, true, {}, true)
+                   : at::scaled_dot_product_attention(q, k, v, seen, 0, false, {}, true);
     } else {
       const int64_t group = w.heads / w.kv_heads;
       auto scores = at::matmul(q, k.repeat_interleave(group, 1).transpose(2, 3)) /
@@ -350,7 +353,8 @@ void attention_of(const Workload& w, const std::string& name, int64_t length,
     }
     return out.transpose(1, 2).reshape({w.rows, -1});
   };
-  const double pairs = seen.sum().item<double>();
+  const auto rows = static_cast<double>(w.rows);
+  const double pairs = causal ? rows * (rows + 1) / 2 : seen.sum().item<double>();
   const double flops = 4 * pairs * static_cast<double>(w.heads * w.head_dim());
   print_operator({.name = w.name + " attention" + name,
                   .fused =
@@ -477,6 +481,9 @@ void run() {
   attention_of(longer, " of 4096", longer.rows);
   attention_of(longer, " of 4096, 8 documents", longer.rows / 8);
   attention_of(longer, " of 4096, window 512", longer.rows, {.window = 512});
+  Workload head = w3;
+  head.hidden = w3.head_dim(), head.heads = head.kv_heads = 1, head.rows = 32768;
+  attention_of(head, " of 32768, 1 head", head.rows);
   if (!sgemm_gflops.empty())
     std::printf("\nsgemm beside them: median %.1f, best %.1f GFLOP/s\n",
                 bench::median(sgemm_gflops),

@@ -196,6 +196,25 @@ TEST(Attention, DocumentsOfManyKeyBlocks) {
   });
 }
 
+// Forward works through blocks of 1024 keys: documents that end at and behind one and two of them,
+// and windows that some rows of a tile see begin in one block and the others in the next. Sums have
+// up to 2060 terms.
+TEST(Attention, DocumentsOfManyForwardBlocks) {
+  for_each_target([] {
+    for (const auto& [sequence, window] : {std::pair{1024, 0}, {1025, 0}, {2060, 0}, {1130, 100}}) {
+      SCOPED_TRACE(testing::Message() << "window " << window);
+      Case c{{.batch = 1, .sequence = sequence, .heads = 2, .kv_heads = 1, .head_dim = 8}};
+      c.shape.window = window;
+      expect_fused_equals_reference(c, 1e-11);
+    }
+    Case packed{{.batch = 1, .sequence = 1300, .heads = 2, .kv_heads = 2, .head_dim = 20}};
+    packed.dtype = at::kFloat;
+    packed.shape.softcap = 2;
+    packed.document_lengths = {170, 1130};
+    expect_fused_equals_reference(packed, 200 * epsilon(at::kFloat));
+  });
+}
+
 TEST(Attention, AWindowIsWhatItSays) {
   // Equal keys: a row is the mean of the values that it sees.
   for (const Mode mode : {Mode::fused, Mode::reference}) {
@@ -358,6 +377,28 @@ TEST(AttentionCached, PiecesEqualTheWhole) {
           done += piece;
         }
       }
+  });
+}
+
+// As DocumentsOfManyForwardBlocks, through a cache.
+TEST(AttentionCached, ManyForwardBlocksOfKeys) {
+  for_each_target([] {
+    for (const int64_t window : {0, 100}) {
+      SCOPED_TRACE(testing::Message() << "window " << window);
+      AttentionShape shape{
+          .batch = 1, .sequence = 1, .heads = 3, .kv_heads = 1, .head_dim = 8, .window = window};
+      for (const int64_t length : {1023, 1024, 1122, 2055}) {
+        shape.sequence = length % 2 ? 1 : 7;
+        std::vector<at::Tensor> out;
+        for (const Mode mode : {Mode::fused, Mode::reference}) {
+          const KeyValueCache cache{normal({1, 1, 2062, 8}, "keys", at::kDouble),
+                                    normal({1, 1, 2062, 8}, "values", at::kDouble)};
+          out.push_back(attention_cached(normal({shape.sequence, 40}, "qkv", at::kDouble), {}, {},
+                                         {}, at::tensor({length}, at::kLong), cache, shape, mode));
+        }
+        EXPECT_TRUE(close(out[0], out[1], 1e-11)) << length;
+      }
+    }
   });
 }
 

@@ -1,10 +1,12 @@
 // Attention without a pass of its own for RoPE, scaling, transposing or masking: all of it happens
 // while operands are packed, once a key/value head for its whole group of query heads.
 //
-// Forward, six queries at a time: their scores with all keys they may see go to a strip of six rows
+// Forward, six queries at a time: their scores with the keys they may see go to a strip of six rows
 // that stays in L1, the row's maximum in registers; exp2 and sum over the strip; strip times V,
-// whose inner length is exactly what the causal mask leaves. No online softmax: a strip of 8192
-// keys is 200 KB. Scores carry log2(e), so the softmax is exp2, and lse is in base 2.
+// whose inner length is exactly what the causal mask leaves. Documents longer than kForwardKeys are
+// taken in blocks of so many keys, which stay in L2 for kForwardBlock queries; a row's maximum, sum
+// and output are carried from block to block. Scores carry log2(e), so the softmax is exp2, and lse
+// is in base 2.
 //
 // Backward, blocks of kBlock queries, and for each blocks of kKeyBlock keys, so that all it touches
 // stays in L2 however long the document is: probabilities P = exp2(s - lse) and score gradients dS
@@ -18,9 +20,6 @@
 // A window hides keys far behind: tiles begin at the first panel that one of their rows may see, so
 // that the cost follows the window. A soft-cap bends the scores before the softmax; its derivative
 // waits where dS will stand.
-//
-// Left out: blocking over keys in forward. Beyond some 8192 keys of a document, strip and panels
-// leave L2.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/simd/attention.cc"
 #include "kernel/simd/targets.h"
@@ -42,6 +41,10 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::kernel::simd {
 namespace HWY_NAMESPACE {
 namespace {
+
+// Queries and keys of a block of forward. Multiples of kTileRows and of every panel.
+constexpr int64_t kForwardBlock = 96;
+constexpr int64_t kForwardKeys = 1024;
 
 // Queries of a block of backward: P and dS of it stay in L2. A multiple of kTileRows.
 constexpr int64_t kBlock = 48;
@@ -81,18 +84,30 @@ int64_t strip_stride(int64_t keys) {
   return round_up(keys, kPanel<T>) + kPanel<T>;
 }
 
+// What the keys so far have left of a query's row, beside its output: the greatest score, and the
+// sum of exp2(score - greatest).
+template <class T>
+struct SoFar {
+  T maximum, sum;
+};
+
 template <class T>
 struct ForwardScratch {
-  T *panels, *values, *queries, *strip, *staging;
+  T *panels, *values, *queries, *unscaled, *strip, *staging;
+  SoFar<T>* so_far;
   int64_t width, strip_stride;
 
   ForwardScratch(Scratch<T>& scratch, int64_t keys, int64_t head_dim)
-      : width(round_up(head_dim, kPanel<T>)), strip_stride(HWY_NAMESPACE::strip_stride<T>(keys)) {
+      : width(round_up(head_dim, kPanel<T>)),
+        strip_stride(HWY_NAMESPACE::strip_stride<T>(std::min(kForwardKeys, keys))) {
+    const int64_t block = std::min(kForwardBlock, round_up(keys, kTileRows));
     panels = scratch.take(round_up(keys, kPanel<T>) * head_dim);
     values = scratch.take(keys * width);
-    queries = scratch.take(kTileRows * width);
+    queries = scratch.take(block * width);
+    unscaled = scratch.take(block * width);
     strip = scratch.take(kTileRows * strip_stride);
     staging = scratch.take(kPanel<T> * width);
+    so_far = reinterpret_cast<SoFar<T>*>(scratch.take(2 * block));
   }
 };
 
@@ -301,16 +316,25 @@ struct ForwardTile {
   int64_t strip_stride;
   T* out;
   int64_t out_stride;
-  T* lse;  // of row r at lse[r]; null: not wanted
-  T cap;   // of the scores; 0: none
+  T* lse;            // of row r at lse[r]; null: not wanted
+  T cap;             // of the scores; 0: none
+  T* unscaled;       // out at stride width, between blocks of keys
+  SoFar<T>* so_far;  // of row r, between blocks of keys
 };
 
+// The tile's part in the keys block_begin … block_end - 1. Blocks come in order; the last one that
+// a row of the tile sees writes out and lse.
 template <int kRows, class T>
-void forward_tile(const ForwardTile<T>& tile, Visible<T> visible) {
+void forward_tile(const ForwardTile<T>& tile, Visible<T> visible, int64_t block_begin,
+                  int64_t block_end) {
   const Tag<T> d;
-  const int64_t keys = visible.limit + (kRows - 1) * visible.step + 1;
-  const int64_t begin = visible.first_panel();
-  const Vec<T> hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
+  const int64_t seen = visible.first_panel(), end = visible.limit + (kRows - 1) * visible.step + 1;
+  const int64_t begin = std::max(seen, block_begin), keys = std::min(end, block_end);
+  if (begin >= keys) return;
+  const bool first = begin == seen, last = keys == end;
+  constexpr T kNothing = -std::numeric_limits<T>::infinity();
+  const Vec<T> hidden = hn::Set(d, kNothing);
+  T* strip = tile.strip - begin;  // by key
   Vec<T> maximum[kRows];
   TRIREME_UNROLL
   for (int r = 0; r < kRows; ++r) maximum[r] = hidden;
@@ -328,38 +352,65 @@ void forward_tile(const ForwardTile<T>& tile, Visible<T> visible) {
     if (!visible.all(key, kRows)) {
       TRIREME_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const auto seen = visible.of_panel(r, key);
-        c[r][0] = hn::IfThenElse(seen.low, c[r][0], hidden);
-        c[r][1] = hn::IfThenElse(seen.high, c[r][1], hidden);
+        const auto mask = visible.of_panel(r, key);
+        c[r][0] = hn::IfThenElse(mask.low, c[r][0], hidden);
+        c[r][1] = hn::IfThenElse(mask.high, c[r][1], hidden);
       }
     }
     TRIREME_UNROLL
     for (int r = 0; r < kRows; ++r) {
       maximum[r] = hn::Max(maximum[r], hn::Max(c[r][0], c[r][1]));
-      hn::Store(c[r][0], d, tile.strip + r * tile.strip_stride + key);
-      hn::Store(c[r][1], d, tile.strip + r * tile.strip_stride + key + kLanes<T>);
+      hn::Store(c[r][0], d, strip + r * tile.strip_stride + key);
+      hn::Store(c[r][1], d, strip + r * tile.strip_stride + key + kLanes<T>);
     }
   }
-  T inverse[kRows];
+  T carried[kRows], inverse[kRows];
   for (int r = 0; r < kRows; ++r) {
-    const T m = max_of_lanes<T>(maximum[r]);
-    const T sum = exponentiate(tile.strip + r * tile.strip_stride, begin, keys, m);
-    inverse[r] = 1 / sum;
-    if (tile.lse) tile.lse[r] = m + std::log2(sum);
+    SoFar<T>& row = tile.so_far[r];
+    const T before = first ? kNothing : row.maximum;
+    row.maximum = std::max(before, max_of_lanes<T>(maximum[r]));
+    // A window may hide this block, and those before, from single rows of a tile.
+    const T m = row.maximum == kNothing ? 0 : row.maximum;
+    const T sum = exponentiate(strip + r * tile.strip_stride, begin, keys, m);
+    carried[r] = first ? 0 : std::exp2(before - m);
+    row.sum = first ? sum : row.sum * carried[r] + sum;
+    inverse[r] = 1 / row.sum;
+    if (last && tile.lse) tile.lse[r] = m + std::log2(row.sum);
   }
   for (int64_t column = 0; column < tile.head_dim; column += kPanel<T>) {
     Vec<T> c[kRows][2];
     set_zero<kRows, T>(c);
-    multiply_add<Lies::by_rows, kRows>(keys - begin, tile.strip + begin, tile.strip_stride,
+    if (!first) {
+      TRIREME_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const T* from = tile.unscaled + r * tile.width + column;
+        c[r][0] = hn::Mul(hn::Load(d, from), hn::Set(d, carried[r]));
+        c[r][1] = hn::Mul(hn::Load(d, from + kLanes<T>), hn::Set(d, carried[r]));
+      }
+    }
+    multiply_add<Lies::by_rows, kRows>(keys - begin, strip + begin, tile.strip_stride,
                                        tile.values + begin * tile.values_stride + column,
                                        tile.values_stride, c);
     TRIREME_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const Vec<T> factor = hn::Set(d, inverse[r]);
-      store_panel<T>(hn::Mul(c[r][0], factor), hn::Mul(c[r][1], factor),
-                     tile.out + r * tile.out_stride + column, tile.head_dim - column);
+      if (last) {
+        const Vec<T> factor = hn::Set(d, inverse[r]);
+        store_panel<T>(hn::Mul(c[r][0], factor), hn::Mul(c[r][1], factor),
+                       tile.out + r * tile.out_stride + column, tile.head_dim - column);
+      } else {
+        hn::Store(c[r][0], d, tile.unscaled + r * tile.width + column);
+        hn::Store(c[r][1], d, tile.unscaled + r * tile.width + column + kLanes<T>);
+      }
     }
   }
+}
+
+template <int kRows, class T>
+void forward_all_keys(const ForwardTile<T>& tile, Visible<T> visible) {
+  const int64_t end = visible.limit + (kRows - 1) * visible.step + 1;
+  for (int64_t key = visible.first_panel() / kForwardKeys * kForwardKeys; key < end;
+       key += kForwardKeys)
+    forward_tile<kRows, T>(tile, visible, key, key + kForwardKeys);
 }
 
 template <class T>
@@ -367,6 +418,26 @@ int64_t forward_scratch(int64_t rows, int64_t head_dim) {
   Scratch<T> scratch(nullptr);
   ForwardScratch<T>(scratch, rows, head_dim);
   return scratch.used();
+}
+
+// The block of queries of one head that starts at row `begin`, against the packed keys and values.
+template <class T>
+void forward_block(const AttentionRows<T>& in, const ForwardScratch<T>& s, int64_t head,
+                   int64_t begin, T* out, T* lse) {
+  const int64_t end = std::min(in.rows, begin + kForwardBlock), stride = in.heads * in.head_dim;
+  for (int64_t row = begin; row < end; ++row)
+    turn_row<false>(in.rotation, row, head_row(in, row, head), in.head_dim, in.scale * kLog2E,
+                    s.queries + (row - begin) * s.width);
+  const int64_t seen = Visible<T>{begin, 1, in.window}.first_panel();
+  for (int64_t key = seen / kForwardKeys * kForwardKeys; key < end; key += kForwardKeys)
+    for_each_tile(begin, end, [&]<int kRows>(int64_t row) HWY_ATTR {
+      const int64_t r = row - begin;
+      forward_tile<kRows, T>(
+          {s.queries + r * s.width, s.panels, s.values, in.head_dim, s.width, s.width, s.strip,
+           s.strip_stride, out + row * stride + head * in.head_dim, stride, lse + row, cap_of(in),
+           s.unscaled + r * s.width, s.so_far + r},
+          {row, 1, in.window}, key, key + kForwardKeys);
+    });
 }
 
 template <class T>
@@ -383,16 +454,8 @@ void forward(const AttentionRows<T>& in, T* out, T* lse, int64_t lse_stride, T* 
       copy_row(head_row(in, row, in.heads + in.kv_heads + kv), in.head_dim, to);
     });
     for (int64_t head = kv * group; head < (kv + 1) * group; ++head)
-      for_each_tile(0, in.rows, [&]<int kRows>(int64_t row) HWY_ATTR {
-        for (int r = 0; r < kRows; ++r)
-          turn_row<false>(in.rotation, row + r, head_row(in, row + r, head), in.head_dim,
-                          in.scale * kLog2E, s.queries + r * s.width);
-        const int64_t stride = in.heads * in.head_dim;
-        forward_tile<kRows, T>({s.queries, s.panels, s.values, in.head_dim, s.width, s.width,
-                                s.strip, s.strip_stride, out + row * stride + head * in.head_dim,
-                                stride, lse + head * lse_stride + row, cap_of(in)},
-                               {row, 1, in.window});
-      });
+      for (int64_t begin = 0; begin < in.rows; begin += kForwardBlock)
+        forward_block(in, s, head, begin, out, lse + head * lse_stride);
   }
 }
 
@@ -427,10 +490,11 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
       pack_rows(keys, head_dim, s.width, s.values, [&](int64_t row, T* to) HWY_ATTR {
         copy_row(cached_values + row * head_dim, head_dim, to);
       });
-    const ForwardTile<T> tile{s.queries, s.panels,       padded ? s.values : cached_values,
-                              head_dim,  s.width,        s.width,
-                              s.strip,   s.strip_stride, nullptr,
-                              stride,    nullptr,        cap_of(fresh)};
+    const ForwardTile<T> tile{s.queries,  s.panels,       padded ? s.values : cached_values,
+                              head_dim,   s.width,        s.width,
+                              s.strip,    s.strip_stride, nullptr,
+                              stride,     nullptr,        cap_of(fresh),
+                              s.unscaled, s.so_far};
     // One new token: the group's heads share a tile. More: a head's tokens do.
     if (fresh.rows == 1) {
       for_each_tile(kv * group, (kv + 1) * group, [&]<int kRows>(int64_t head) HWY_ATTR {
@@ -438,7 +502,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
         ForwardTile<T> heads = tile;
         heads.out = out + head * head_dim;
         heads.out_stride = head_dim;
-        forward_tile<kRows, T>(heads, {cached, 0, fresh.window});
+        forward_all_keys<kRows, T>(heads, {cached, 0, fresh.window});
       });
       continue;
     }
@@ -447,7 +511,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
         for (int r = 0; r < kRows; ++r) load_query(row + r, head, r);
         ForwardTile<T> tokens = tile;
         tokens.out = out + row * stride + head * head_dim;
-        forward_tile<kRows, T>(tokens, {cached + row, 1, fresh.window});
+        forward_all_keys<kRows, T>(tokens, {cached + row, 1, fresh.window});
       });
   }
 }
