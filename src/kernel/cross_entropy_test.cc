@@ -1,5 +1,7 @@
 #include "kernel/cross_entropy.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 
 #include "base/error.h"

@@ -1,5 +1,7 @@
 #include "kernel/rms_norm.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 
 #include "base/error.h"
