@@ -21,13 +21,6 @@
 namespace trireme {
 namespace {
 
-std::string message_of(const std::exception& error) {
-  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
-    return debug_wanted() ? torch->what() : torch->what_without_backtrace();
-  if (dynamic_cast<const std::bad_alloc*>(&error)) return "out of memory";
-  return error.what();
-}
-
 std::string type_of(const std::exception& error) {
   int status = 0;
   char* name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, &status);
@@ -98,6 +91,13 @@ void print_trace() {
 }
 
 }  // namespace
+
+std::string message_of(const std::exception& error) {
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
+    return debug_wanted() ? torch->what() : torch->what_without_backtrace();
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return "out of memory";
+  return error.what();
+}
 
 int report_failure(const std::exception& error) {
   std::fflush(stdout);

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <exception>
+#include <string>
 
 namespace trireme {
+
+// What is said of an error.
+std::string message_of(const std::exception& error);
 
 // Prints one to three lines to stderr and returns the exit code: the error's own, and 1 for what
 // libtorch, the standard library and the machine throw.

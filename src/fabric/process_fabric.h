@@ -1,8 +1,8 @@
 // Ranks that are processes of one machine and share memory.
 //
-// Whoever starts the processes hands each the region's descriptor; no verb does so yet. Every
-// operation gives the bits of the thread fabric, and every failure its
-// words. A process that dies in any way is missed within a fraction of a second.
+// Whoever starts the processes hands each the region's descriptor (cli/launcher.h). Every operation
+// gives the bits of the thread fabric, and every failure its words. A process that dies in any way
+// is missed within a fraction of a second.
 #pragma once
 
 #include <functional>

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr uint64_t kMagic = 0x7472697265'6d6501;  // and the layout's version
-constexpr size_t kMaxGroups = 4096, kKeyBytes = 192, kTextBytes = 4096;
+constexpr size_t kMaxGroups = 4096, kKeyBytes = 192, kTextBytes = 4096, kActivityBytes = 96;
 
 enum class Presence : uint32_t { not_yet, here, left };
 
@@ -67,6 +67,8 @@ struct SharedRegion::Control {
   struct Rank {
     std::atomic<uint32_t> presence;
     std::atomic<int32_t> pid;
+    std::atomic<uint32_t> activities;  // the last is in activity[activities % 2]
+    char activity[2][kActivityBytes];
   } by_rank[kMaxRanks];
 
   std::atomic<uint32_t> failed, told;  // failed: 0 no, 1 being written, 2 yes
@@ -167,6 +169,21 @@ std::optional<SharedRegion::Failure> SharedRegion::failure() const {
 }
 
 bool SharedRegion::first_to_tell() { return control_->told.exchange(1) == 0; }
+
+void SharedRegion::set_activity(const std::string& text) {
+  Control::Rank& mine = control_->by_rank[rank_];
+  const uint32_t next = mine.activities + 1;
+  copy_text(mine.activity[next % 2], kActivityBytes, text);
+  mine.activities = next;
+}
+
+std::string SharedRegion::activity(int rank) const {
+  const Control::Rank& other = control_->by_rank[rank];
+  const uint32_t last = other.activities;
+  if (last == 0) return "its start";
+  const char* text = other.activity[last % 2];
+  return {text, ::strnlen(text, kActivityBytes)};
+}
 
 bool SharedRegion::has_left(int rank) const {
   return control_->by_rank[rank].presence == static_cast<uint32_t>(Presence::left);

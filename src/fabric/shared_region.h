@@ -62,6 +62,11 @@ class SharedRegion {
   // Its process is gone, and not because it was done. A system call: not for hot loops.
   bool is_gone(int rank) const;
 
+  // What this rank is about to do, for whoever tells why it ended: "step 12". Cut after 95 bytes.
+  void set_activity(const std::string& text);
+  // What it said last; "its start" before that. A rank may be saying something else meanwhile.
+  std::string activity(int rank) const;
+
   // --- Groups
   // The area of a group, zeros at first; every member that asks with the same key and first member
   // maps the same one; `bytes` is the same on all. FabricError if ranks ask for groups in different

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/recipe/recipe.h"
+#include "fabric/shared_region.h"
 #include "kernel/allocator.h"
 
 namespace trireme {
@@ -15,6 +16,10 @@ struct TrainOptions {
   int64_t trace_steps = 0;  // write a trace of so many steps, after two that warm up
   const kernel::CountingAllocator* allocator = nullptr;
   std::function<int()> signal;  // 0, or the signal that asks for an end
+  // This process is one rank of many, of which this is the shared memory; null: all ranks are
+  // threads here. Rank 0 opens the run directory and speaks.
+  SharedRegion* region = nullptr;
+  std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of an operation between ranks
   std::chrono::steady_clock::time_point process_start = std::chrono::steady_clock::now();
 };
 

@@ -125,6 +125,10 @@ Trainer::Trainer(const Job& job, Fabric& fabric, const RunDirectory* directory,
 
 Trainer::~Trainer() = default;
 
+void Trainer::about_to(const char* what) const {
+  if (job_.activity) job_.activity(concat(what, position_.step));
+}
+
 void Trainer::prepare(bool resume) {
   std::optional<fs::path> loaded;
   if (resume)
@@ -191,6 +195,7 @@ Ending Trainer::run() {
   // The first two steps fill caches and arenas.
   const int64_t trace_from = position_.step + 2, trace_to = trace_from + job_.trace_steps;
   while (position_.step < steps_ && !stop) {
+    if (job_.activity) job_.activity(concat("step ", position_.step + 1));
     const auto start = std::chrono::steady_clock::now();
     const bool traced = position_.step >= trace_from && position_.step < trace_to;
     const StepOutcome outcome = traced ? traced_step() : step();
@@ -288,6 +293,7 @@ void Trainer::record(const StepOutcome& outcome, double seconds) {
 void Trainer::evaluate() {
   if (evaluated_step_ == position_.step) return;
   evaluated_step_ = position_.step;
+  about_to("the evaluation after step ");
   const Task& task = *job_.task;
   const uint64_t samples = task.held_out_samples();
   if (samples > 0) {
@@ -333,6 +339,7 @@ void Trainer::evaluate() {
 
 void Trainer::save() {
   if (saved_step_ == position_.step) return;
+  about_to("the checkpoint of step ");
   const auto time = in(Bucket::checkpoint);
   CheckpointInfo info{.tokens = position_.samples * job_.task->units_per_sample(),
                       .seed = static_cast<uint64_t>(job_.recipe.integer("run.seed")),

@@ -36,6 +36,8 @@ struct Job {
   const kernel::CountingAllocator* allocator = nullptr;  // null: memory is not counted
   std::function<int()> signal;                           // 0, or the signal that asks for an end
   int64_t trace_steps = 0;                               // steps to write a trace of
+  // Hears what a rank is about to do, for whoever tells why it ended; may be null.
+  std::function<void(const std::string&)> activity;
   std::chrono::steady_clock::time_point process_start;
 };
 
@@ -82,6 +84,7 @@ class Trainer {
   std::unique_ptr<Ledger::Scope> in(
       Bucket bucket);  // charges time to it; null where there is no ledger
   bool asked_to_stop();
+  void about_to(const char* what) const;
   StepOutcome traced_step();
   void write_trace() const;
   void fail_not_finite(const StepInput& input, const StepResult& result, double loss);
