@@ -158,10 +158,16 @@ def test_ranks_end_with_the_one_who_started_them(folder, tmp_path):
     small_run.wait_for(lambda: lines_of(tmp_path / "run") >= 2, process)
     pids = children(process)
     process.kill()
-    process.communicate(timeout=120)  # their ends of the pipes are closed
+    process.wait(timeout=120)
     end = time.monotonic() + 60  # only ends a broken test
-    while any(state(pid) not in (None, "Z") for pid in pids):
-        assert time.monotonic() < end, "a rank is left"
+    left = pids
+    while left and time.monotonic() < end:
+        left = [pid for pid in pids if state(pid) not in (None, "Z")]
+        time.sleep(0.01)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=120)
+    assert not left
 
 
 @pytest.mark.parametrize(("name", "variables"), [
