@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
 #include "base/worker.py.h"
 
 namespace trireme {
@@ -105,7 +106,9 @@ class PythonWorker::Process {
   nlohmann::json ask(const std::string& line, std::span<std::byte> payload,
                      Clock::time_point until) {
     send(line, until);
-    nlohmann::json reply = nlohmann::json::parse(receive_line(until), nullptr, false);
+    auto parsed = try_parse_json<nlohmann::json>(receive_line(until));
+    if (!parsed.ok()) throw NoAnswer{"it answered nonsense: " + parsed.reason()};
+    nlohmann::json reply = std::move(parsed).value();
     if (!reply.is_object() || !reply.contains("bytes")) throw NoAnswer{"it answered nonsense"};
     const auto nbytes = reply["bytes"].get<size_t>();
     if (nbytes != (reply.contains("error") ? 0 : payload.size()))

@@ -1,9 +1,11 @@
 #include "cli/json_lines.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace trireme {
 
@@ -14,8 +16,7 @@ std::vector<nlohmann::json> read_json_lines(const std::string& path) {
   for (std::string line; std::getline(text, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    lines.push_back(nlohmann::json::parse(line, nullptr, false));
-    TRIREME_CHECK(!lines.back().is_discarded(), path, ":", number, ": this line is no JSON");
+    lines.push_back(parse_json<nlohmann::json>(line, concat(path, ":", number)));
   }
   TRIREME_CHECK(!lines.empty(), path, " has no lines");
   return lines;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/verbs.h"
 #include "data/document_reader.h"
@@ -148,7 +149,7 @@ class Watch {
 // The value of `key` in the object of one line.
 json read_line(std::string_view line, const char* key, const std::string& where,
                uint64_t& surrogates) {
-  const json object = parse_json(replace_lone_surrogates(line, surrogates), where);
+  const json object = parse_json<json>(replace_lone_surrogates(line, surrogates), where);
   JsonFields fields(object, where);
   return fields.at(key);
 }

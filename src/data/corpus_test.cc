@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/test_mutation.h"
 #include "data/test_corpus.h"
 
 namespace trireme {
@@ -176,6 +177,20 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(back.streams[1].text_bytes, UINT64_MAX);
   EXPECT_EQ(back.stored[0].crc32c, 0xFFFFFFFF);
   EXPECT_EQ(back.files[0].left_out_documents, 5u);
+}
+
+TEST(Manifest, SurvivesMutations) {
+  CorpusManifest m;
+  m.vocab = 300;
+  m.end_of_text = 299;
+  m.token_bytes = 2;
+  m.streams = {{0, 5, 0, 1, 4}, {5, 3, 1, 2, 9}};
+  m.sources.resize(1);
+  m.files = {{"f", 0, "hash", 1, 2, 3, 4, 5}};
+  m.stored = {{"tokens.bin", 16, 7}};
+  const std::string sound = to_json(m);
+  testing::survive(
+      1, 3000, [&](testing::Mutator& mutator) { parse_manifest(mutator.either(sound), "test"); });
 }
 
 }  // namespace

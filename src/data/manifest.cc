@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace trireme {
 
@@ -66,7 +67,7 @@ std::string to_json(const CorpusManifest& m) {
 CorpusManifest parse_manifest(std::string_view text, std::string_view origin) {
   CorpusManifest m;
   try {
-    const json document = json::parse(text);
+    const json document = parse_json<json>(text, origin);
     TRIREME_CHECK(document.is_object() && document.value("format", "") == kFormat, origin,
                   ": this is no manifest of a corpus");
     const json& version = document.at("version");

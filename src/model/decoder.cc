@@ -117,6 +117,15 @@ void check_sizes(const DecoderSizes& s, const std::string& origin) {
   most(s.vocab);
   most(2 * s.feed_forward);
   most((s.heads + 2 * s.kv_heads) * s.head_dim);
+  // Sums of bytes in int64 hold: 2^50 weights are a thousand times the largest published model.
+  const double each =
+      static_cast<double>(2 * s.heads + 2 * s.kv_heads) * static_cast<double>(s.head_dim) +
+      3 * static_cast<double>(s.feed_forward);
+  TRIREME_CHECK((2 * static_cast<double>(s.vocab) + static_cast<double>(s.max_positions) +
+                 static_cast<double>(s.layers) * each) *
+                        static_cast<double>(s.hidden) <=
+                    static_cast<double>(1ll << 50),
+                origin, ": the model exceeds 2^50 weights");
 }
 
 DecoderSizes read_sizes(ConfigReader& config, int64_t default_positions, int64_t default_head_dim) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/json.h"
 #include "state/convert.h"
 #include "state/retention.h"
 #include "state/safetensors.h"
@@ -64,14 +65,15 @@ std::map<std::string, std::string> read_index(Storage& storage, const fs::path& 
     return InputError(concat("cannot read ", path.string(),
                              ": expected {\"weight_map\": {tensor: file in the same directory}}"));
   };
-  const Json json = Json::parse(read_text(storage, path, kMaxIndexBytes), nullptr, false);
+  const Json json = parse_json<Json>(read_text(storage, path, kMaxIndexBytes), path.string());
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     throw wrong();
   std::map<std::string, std::string> map;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string()) throw wrong();
+    if (!file.is_string() || tensor.size() > 400) throw wrong();
     const auto name = file.get<std::string>();
-    if (name.empty() || fs::path(name).filename() != name || name == "..") throw wrong();
+    if (name.empty() || name.size() > 255 || fs::path(name).filename() != name || name == "..")
+      throw wrong();
     map[tensor] = name;
   }
   return map;
@@ -223,7 +225,7 @@ std::string torch_name(DType dtype) {
 
 // config.json with its dtype, under the name that it has there.
 std::string with_dtype(const std::string& config, DType dtype) {
-  Json json = Json::parse(config, nullptr, false);
+  Json json = parse_json<Json>(config, "the checkpoint's config.json");
   TRIREME_CHECK(json.is_object(), "the checkpoint's config.json is no JSON object");
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = torch_name(dtype);
   return json.dump(2) + "\n";

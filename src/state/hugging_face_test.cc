@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/test_mutation.h"
 #include "state/convert.h"
 #include "state/inspect.h"
 #include "state/safetensors.h"
@@ -158,7 +159,7 @@ TEST(HuggingFace, RefusesAnIndexThatDoesNotFitItsFiles) {
   EXPECT_TRUE(has(refusal("\"model.norm.weight\"", "\"model.norm2.weight\""), "model.norm"));
   EXPECT_TRUE(has(refusal("model-00001-of", "../c/model-00001-of"), "weight_map"));
   EXPECT_TRUE(has(refusal("model-00001-of", "model-00009-of"), "missing"));
-  EXPECT_TRUE(has(refusal("{", "["), "weight_map"));
+  EXPECT_TRUE(has(refusal("{", "["), "no JSON"));
 }
 
 TEST(HuggingFace, FindsWhateverAPathMeans) {
@@ -177,6 +178,46 @@ TEST(HuggingFace, FindsWhateverAPathMeans) {
   for (const char* path : {"nowhere", "empty", "fresh"})
     EXPECT_THROW(open_tensors(storage, path), InputError) << path;
 }
+
+// Header and index of a sharded directory, damaged; whatever still opens is read to its last byte.
+void survive_damaged_weights(uint64_t seed, uint64_t count) {
+  MemoryStorage storage;
+  storage.make_directory("hf");
+  for (const char* name : {"a", "b"}) {
+    std::vector<SafetensorsEntry> entries = {{{concat(name, ".x"), {4, 3}, DType::float32}, 0},
+                                             {{concat(name, ".y"), {5}, DType::bfloat16}, 0}};
+    storage.set_content(concat("hf/", name, ".safetensors"),
+                        safetensors_head(entries) + std::string(58, 'v'));
+  }
+  const fs::path index = "hf/model.safetensors.index.json", shard = "hf/a.safetensors";
+  const std::string sound_index =
+      R"({"metadata": {"total_size": 116}, "weight_map": {"a.x": "a.safetensors",
+      "a.y": "a.safetensors", "b.x": "b.safetensors", "b.y": "b.safetensors"}})";
+  const std::string sound_shard = storage.content(shard),
+                    sound_head = sound_shard.substr(0, sound_shard.size() - 58);
+  survive(seed, count, [&](Mutator& mutator) {
+    std::string head = sound_head;
+    const uint64_t kind = mutator.below(3);
+    if (kind == 0) {
+      const std::string text = mutator.structure(head.substr(8));
+      head = std::string(8, '\0') + text;
+      for (size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(text.size() >> 8 * i);
+    } else if (kind == 1) {
+      head = mutator.bytes(head);
+    }
+    storage.set_content(shard, head + std::string(58, 'v'));
+    storage.set_content(index, kind == 2 ? mutator.either(sound_index) : sound_index);
+    const Checkpoint checkpoint = open_hugging_face(storage, "hf");
+    for (const TensorRecord& tensor : checkpoint.tensors()) {
+      Bytes out(static_cast<size_t>(tensor.nbytes()));
+      checkpoint.read(tensor.name, Slice::whole(tensor.shape), tensor.dtype, out);
+    }
+  });
+}
+
+TEST(HuggingFace, SurvivesDamagedWeights) { survive_damaged_weights(1, 5000); }
+
+TEST(LongHuggingFace, SurvivesManyDamagedWeights) { survive_damaged_weights(2, 400'000); }
 
 }  // namespace
 }  // namespace trireme

@@ -1,29 +1,16 @@
 #include "state/manifest_json.h"
 
-#include <set>
-#include <vector>
-
 #include "base/error.h"
+#include "base/json.h"
 
 namespace trireme {
 
 Json parse_json(std::string_view text) {
-  constexpr int kMaxDepth = 8;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (depth > kMaxDepth) throw BadJson("it is nested too deeply");
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
-      throw BadJson("key " + parsed.get<std::string>() + " occurs twice");
-    return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const nlohmann::json::exception&) {
-    throw BadJson("it is no JSON");
-  }
+  constexpr JsonLimits kLimits = {
+      .bytes = size_t{1} << 32, .values = size_t{1} << 30, .depth = 8};  // as many as its ranks
+  Result<Json> parsed = try_parse_json<Json>(text, kLimits);
+  if (!parsed.ok()) throw BadJson("it is no JSON that can be read: " + parsed.reason());
+  return std::move(parsed).value();
 }
 
 int64_t count_of(const Json& json, std::string_view what) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/files.h"
+#include "base/test_mutation.h"
 #include "state/manifest_json.h"
 #include "state/test_store.h"
 
@@ -247,6 +248,22 @@ TEST(Manifest, SurvivesDamageThatItsDigestCovers) {
     }
   }
 }
+
+// Malice computes a digest too.
+void survive_hostile_manifests(uint64_t seed, uint64_t count) {
+  const std::string sound = saved_manifest();
+  survive(seed, count, [&](Mutator& mutator) {
+    const bool structure = mutator.below(3);
+    const std::string text = structure ? mutator.structure(sound) : mutator.bytes(sound);
+    const size_t end = text.rfind(structure ? ",\"digest\"" : ",\n \"digest\"");
+    parse_manifest(end == text.npos ? text : with_digest(text.substr(0, end) + ",\n \"digest\""),
+                   "m");
+  });
+}
+
+TEST(Manifest, SurvivesHostileOnesThatFitTheirDigest) { survive_hostile_manifests(1, 3000); }
+
+TEST(LongManifest, SurvivesManyHostileOnes) { survive_hostile_manifests(2, 200'000); }
 
 }  // namespace
 }  // namespace trireme

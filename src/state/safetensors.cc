@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr size_t kMaxDims = 64;
+constexpr size_t kMaxNameBytes = 400;  // so that a message can hold it
 
 // The header's grammar as a state machine over JSON events. Anything else ends it at once, so that
 // deep or endless JSON costs nothing.
@@ -36,18 +37,20 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& key) override {
     switch (state_) {
       case State::names:
+        if (key.size() > kMaxNameBytes) return fail("a tensor's name is too long");
         current_ = key;
         if (!names_.insert(key).second) return fail("it occurs twice");
         return go(key == kMetadata ? State::metadata_value : State::tensor_value);
       case State::metadata_names:
         metadata_key_ = key;
-        if (header_.metadata.contains(key)) return fail("metadata key " + key + " occurs twice");
+        if (header_.metadata.contains(key))
+          return fail("metadata key " + key.substr(0, 40) + " occurs twice");
         return go(State::metadata_text);
       case State::fields:
         if (key == "dtype" && !has_dtype_) return go(State::dtype);
         if (key == "shape" && !has_shape_) return go(State::shape);
         if (key == "data_offsets" && !has_offsets_) return go(State::offsets);
-        return fail("field " + key + " is unknown or occurs twice");
+        return fail("field " + key.substr(0, 40) + " is unknown or occurs twice");
       default:
         return unexpected("a key");
     }
@@ -99,7 +102,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
     // parse_dtype() knows our own spelling too; a file must have the format's.
     const auto dtype = parse_dtype(text);
     if (!dtype || safetensors_name(*dtype) != text)
-      return fail("dtype " + text + " is not supported");
+      return fail("dtype " + text.substr(0, 40) + " is not supported");
     entry_.dtype = *dtype;
     has_dtype_ = true;
     return go(State::fields);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace trireme {
@@ -142,7 +143,7 @@ LedgerRecord read_ledger(const fs::path& path) {
   LedgerRecord record;
   if (!fs::exists(path)) return record;
   try {
-    const Json json = Json::parse(read_file(path));
+    const Json json = try_parse_json<Json>(read_file(path)).value();
     for (const Json& attempt : json.at("attempts"))
       record.attempts.push_back(read_attempt(attempt));
   } catch (const InputError&) {

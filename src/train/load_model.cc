@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/text_recipe.h"
 #include "state/hugging_face.h"
 #include "state/tensor_stream.h"
@@ -22,8 +23,9 @@ bool has(const Checkpoint& checkpoint, std::string_view name) {
 }
 
 json attached_object(const Checkpoint& checkpoint, const char* name) {
-  json object = json::parse(checkpoint.attachment(name), nullptr, false);
-  TRIREME_CHECK(object.is_object(), (checkpoint.path() / name).string(), " is no JSON object");
+  const std::string origin = (checkpoint.path() / name).string();
+  json object = parse_json<json>(checkpoint.attachment(name), origin);
+  TRIREME_CHECK(object.is_object(), origin, " is no JSON object");
   return object;
 }
 
@@ -136,8 +138,10 @@ StoredModel open_model(Storage& storage, const std::string& path) {
     tokenizer.emplace(
         Tokenizer::parse(checkpoint.attachment("tokenizer.json"), origin + "/tokenizer.json"));
   const Model names = family->build(at::kFloat, 1);
-  return {with_names_of(names, std::move(checkpoint)), std::move(config), std::move(family),
-          std::move(tokenizer)};
+  StoredModel stored{with_names_of(names, std::move(checkpoint)), std::move(config),
+                     std::move(family), std::move(tokenizer)};
+  require_weights(stored.checkpoint, names);
+  return stored;
 }
 
 LoadedModel load_model(const std::string& path, int64_t sequence, int threads,

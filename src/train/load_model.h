@@ -33,7 +33,8 @@ struct StoredModel {
 //
 // Names that files of the same model may have are understood: with or without the prefix of the
 // base model, buffers that are computed, an output matrix stored beside the embedding that it is
-// tied to (equal to the bit). InputError names what is missing.
+// tied to (equal to the bit). InputError names what is missing, unexpected or of another shape:
+// sizes in config.json that the files do not bear out never reach an allocation.
 StoredModel open_model(Storage& storage, const std::string& path);
 
 // Ready to compute with.

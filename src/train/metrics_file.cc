@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace trireme {
@@ -88,7 +89,9 @@ void for_each_line(std::string_view text, Visit visit) {
     const bool torn = end == std::string_view::npos;
     const std::string_view line = text.substr(0, torn ? text.size() : end + 1);
     text.remove_prefix(line.size());
-    Json json = torn ? Json(Json::value_t::discarded) : Json::parse(line, nullptr, false);
+    Json json(Json::value_t::discarded);
+    if (auto parsed = try_parse_json<Json>(line); !torn && parsed.ok())
+      json = std::move(parsed).value();
     const bool good = json.is_object() && json.contains("step") && json["step"].is_number_integer();
     visit(line, good ? std::move(json) : Json(Json::value_t::discarded));
   }

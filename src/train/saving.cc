@@ -30,6 +30,14 @@ void each_tensor(const TrainingState& state, F visit) {
     }
 }
 
+std::vector<ExpectedTensor> expected_weights(const Model& model) {
+  std::vector<ExpectedTensor> weights;
+  for (const ModelNode& node : model.nodes)
+    for (const WeightSpec& weight : node.block->weights())
+      for (const ParameterSpec& part : weight.parts) weights.push_back({part.name, part.shape});
+  return weights;
+}
+
 // Texts of all ranks, at rank 0 in rank order; every rank takes part.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& text) {
   std::vector<double> lengths(static_cast<size_t>(world.size()));
@@ -122,19 +130,20 @@ fs::path save_checkpoint(Storage& storage, const fs::path& checkpoints, Fabric& 
   }
 }
 
+void require_weights(const Checkpoint& checkpoint, const Model& model) {
+  checkpoint.require(expected_weights(model), "weight");
+}
+
 Position load_checkpoint(const Checkpoint& checkpoint, const Model& model,
                          const TrainingState& state) {
-  std::vector<ExpectedTensor> weights, moments;
-  for (const ModelNode& node : model.nodes)
-    for (const WeightSpec& weight : node.block->weights())
-      for (const ParameterSpec& part : weight.parts) {
-        weights.push_back({part.name, part.shape});
-        if (state.optimizer)
-          for (const MomentSet& moment : state.optimizer->moments())
-            moments.push_back({moment.name + "/" + part.name, part.shape});
-      }
-  checkpoint.require(weights, "weight");
-  if (state.optimizer) checkpoint.require(moments, "moment");
+  require_weights(checkpoint, model);
+  if (state.optimizer) {
+    std::vector<ExpectedTensor> moments;
+    for (const ExpectedTensor& weight : expected_weights(model))
+      for (const MomentSet& moment : state.optimizer->moments())
+        moments.push_back({moment.name + "/" + weight.name, weight.shape});
+    checkpoint.require(moments, "moment");
+  }
   each_tensor(
       state, [&](const std::string& name, const char*, const Piece& piece, const at::Tensor& flat) {
         const auto bytes = bytes_of(flat, piece);

@@ -36,6 +36,9 @@ fs::path save_checkpoint(Storage& storage, const fs::path& checkpoints, Fabric& 
                          const Mesh& mesh, const TrainingState& state, CheckpointInfo info,
                          const Position& position, const Attachments& attachments);
 
+// The checkpoint's weights are exactly the model's, or an InputError names those that are not.
+void require_weights(const Checkpoint& checkpoint, const Model& model);
+
 // Fills what this rank owns. InputError names tensors that are missing, unexpected or of another
 // shape.
 Position load_checkpoint(const Checkpoint& checkpoint, const Model& model,

@@ -69,30 +69,6 @@ void JsonFields::finish() const {
     if (!read_.contains(key)) fail(concat("'", key, "' is not supported"));
 }
 
-json parse_json(std::string_view text, std::string_view origin) {
-  constexpr int kDeepest = 100;
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      TRIREME_CHECK(++depth <= kDeepest, origin, ": JSON nested deeper than ", kDeepest);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  try {
-    return json::parse(text);
-  } catch (const json::exception& error) {
-    throw InputError(concat(origin, ": not a JSON document: ", error.what()));
-  }
-}
-
 namespace {
 
 // The code of "\uXXXX" at the beginning, or nothing.

@@ -39,10 +39,6 @@ class JsonFields {
   std::set<std::string> read_;
 };
 
-// The file's text, read with bounds: InputError if it is no JSON (with its place) or nested deeper
-// than 100.
-nlohmann::json parse_json(std::string_view text, std::string_view origin);
-
 // JSON may spell half a surrogate pair ("\ud800"), which is no character and which UTF-8 cannot
 // hold. Each becomes "\ufffd"; `replaced` counts them. `json` need not be valid.
 std::string replace_lone_surrogates(std::string_view json, uint64_t& replaced);

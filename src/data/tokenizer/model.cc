@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// Ids index tables; the largest published vocabularies have some 300,000.
-constexpr uint64_t kMostTokens = uint64_t{1} << 24;
+// Ids index tables, so a file of a few bytes could ask for any; published ones have up to 300,000.
+constexpr uint64_t kMostTokens = uint64_t{1} << 20;
 
 int32_t checked_id(const json& id, const std::string& token, const JsonFields& fields) {
   if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMostTokens)

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/model.h"
@@ -93,7 +94,7 @@ Tokenizer Tokenizer::load(const fs::path& tokenizer_json) {
 }
 
 Tokenizer Tokenizer::parse(std::string_view text, std::string_view origin) {
-  json document = parse_json(text, origin);
+  json document = parse_json<json>(text, origin);
   JsonFields fields(document, std::string(origin));
   check_top_level(fields);
   const auto part = [&](const char* key) {
