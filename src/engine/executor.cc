@@ -24,10 +24,9 @@ struct Executor::Tape {
 
 struct Executor::Part {
   struct Stretch {
-    size_t unit;
     int64_t begin, end;  // of the unit's shard
   };
-  std::vector<Stretch> stretches;
+  std::vector<Stretch> stretches;  // by unit
   kernel::SquareSum squares;
 };
 
@@ -65,7 +64,7 @@ Executor::Executor(const Model& model, Parameters& parameters, Lanes& lanes, Ste
     TRIREME_ASSERT(!communicates || lanes.communicates(), "the program needs a communication lane");
     lane_actions_[static_cast<size_t>(communicates ? program_.lanes : action.lane)].push_back(id);
     for (SlotId slot : action.reads) ++readers_[static_cast<size_t>(slot)];
-    if (action.kind == ActionKind::reduce && action.block >= 0)
+    if (action.kind == ActionKind::reduce && communicates)
       last_reduce_[static_cast<size_t>(action.block)] = id;
     if (action.kind == ActionKind::update)
       TRIREME_ASSERT(action.table < 0 ? options_.rule != nullptr : options_.tables != nullptr);
@@ -75,20 +74,13 @@ Executor::Executor(const Model& model, Parameters& parameters, Lanes& lanes, Ste
     for (const auto& [unit, weight] : parameters.weights_of_block(block))
       if (std::ranges::find(units, unit) == units.end()) units.push_back(unit);
   }
-  // Equal parts of everything this rank owns, cut at multiples of a cache line.
-  int64_t total = 0, at = 0;
-  for (const Unit& unit : parameters.units()) total += unit.shard_numel;
-  const int64_t each = ((total + program_.lanes - 1) / program_.lanes + 63) / 64 * 64;
-  for (size_t u = 0; u < parameters.units().size(); ++u) {
-    const int64_t numel = parameters.units()[u].shard_numel;
-    for (int64_t begin = 0; begin < numel;) {
-      const auto lane = std::min<int64_t>((at + begin) / each, program_.lanes - 1);
-      const int64_t end =
-          lane == program_.lanes - 1 ? numel : std::min(numel, (lane + 1) * each - at);
-      parts_[static_cast<size_t>(lane)].stretches.push_back({u, begin, end});
-      begin = end;
-    }
-    at += numel;
+  // Equal parts of every unit's shard, cut at multiples of a cache line.
+  for (const Unit& unit : parameters_.units()) {
+    const int64_t numel = unit.shard_numel;
+    const int64_t each = ((numel + program_.lanes - 1) / program_.lanes + 63) / 64 * 64;
+    for (int64_t lane = 0; lane < program_.lanes; ++lane)
+      parts_[static_cast<size_t>(lane)].stretches.push_back(
+          {std::min(numel, lane * each), std::min(numel, (lane + 1) * each)});
   }
 }
 
@@ -104,6 +96,7 @@ StepResult Executor::run(const StepInput& input) {
   result_.results.resize(input.micro_batches.size());
   for (auto& losses : losses_) losses.clear();
   for (auto& gradient : reduced_) gradient.reset();
+  for (Part& part : parts_) part.squares = {};
   for (size_t slot = 0; slot < readers_.size(); ++slot)
     readers_left_[slot].store(readers_[slot], std::memory_order_relaxed);
   scale_.reset();
@@ -186,7 +179,7 @@ void Executor::run_action(ActionId id) {
       push(action);
       break;
     case ActionKind::reduce:
-      action.block < 0 ? reduce_part(action) : reduce_unit(id, action);
+      action.lane == kCommunicationLane ? reduce_unit(id, action) : reduce_part(action);
       break;
     case ActionKind::norm:
       norm();
@@ -246,6 +239,12 @@ std::vector<at::Tensor> Executor::weights_for(const Action& action, bool with_gr
   return weights;
 }
 
+// The leaves are views of gradient slots no longer; else they would keep them alive.
+void Executor::let_go_of_gradients(const Action& action) {
+  for (const auto& ref : parameters_.weights_of_block(static_cast<size_t>(action.block)))
+    parameters_.leaf(action.lane, ref).mutable_grad().reset();
+}
+
 void Executor::forward(const Action& action) {
   const ModelNode& node = model_.nodes[static_cast<size_t>(action.block)];
   const size_t inputs = node.inputs.size() + node.tables.size();
@@ -262,6 +261,7 @@ void Executor::forward(const Action& action) {
     const at::AutoGradMode recording(action.keeps_tape);
     tape->output = node.block->forward(tape->inputs, weights, context);
   }
+  if (action.keeps_tape) let_go_of_gradients(action);
   TRIREME_ASSERT(tape->output.values.size() == node.outputs.size(), node.block->name());
 
   const bool runs_again = action.keeps_tape && !node.outputs.empty() && action.writes.size() == 1;
@@ -299,6 +299,7 @@ void Executor::backward(const Action& action) {
   }
   weights_for(action, true);
   if (!roots.empty()) torch::autograd::backward(roots, gradients);
+  let_go_of_gradients(action);
 
   size_t next_write = 0, next_add = 0;
   for (size_t i = 0; i < inputs; ++i) {
@@ -330,22 +331,20 @@ void Executor::push(const Action& action) {
                         slot(action.reads[0]));
 }
 
-// Alone: this lane's part of every unit, summed over lanes into the first lane's buffers.
+// Alone: this lane's part of a unit, summed over lanes into the first lane's buffer.
 void Executor::reduce_part(const Action& action) {
-  const size_t units = parameters_.units().size(), lanes = action.reads.size() / units;
+  const auto u = static_cast<size_t>(action.block);
   Part& part = parts_[static_cast<size_t>(action.lane)];
-  part.squares = {};
-  for (const auto& [unit, begin, end] : part.stretches) {
-    at::Tensor into = slot(action.reads[unit * lanes]).narrow(0, begin, end - begin);
-    std::vector<at::Tensor> others;
-    for (size_t lane = 1; lane < lanes; ++lane)
-      others.push_back(slot(action.reads[unit * lanes + lane]).narrow(0, begin, end - begin));
-    const kernel::SquareSum squares = kernel::add_up_(into, others, options_.mode);
-    part.squares.value += squares.value;
-    part.squares.finite &= squares.finite;
-  }
-  if (action.lane == 0)
-    for (size_t unit = 0; unit < units; ++unit) reduced_[unit] = slot(action.reads[unit * lanes]);
+  const auto [begin, end] = part.stretches[u];
+  if (action.lane == 0) reduced_[u] = slot(action.reads[0]);
+  if (begin == end) return;
+  at::Tensor into = slot(action.reads[0]).narrow(0, begin, end - begin);
+  std::vector<at::Tensor> others;
+  for (size_t lane = 1; lane < action.reads.size(); ++lane)
+    others.push_back(slot(action.reads[lane]).narrow(0, begin, end - begin));
+  const kernel::SquareSum squares = kernel::add_up_(into, others, options_.mode);
+  part.squares.value += squares.value;
+  part.squares.finite &= squares.finite;
 }
 
 // Between ranks: a whole unit, over lanes, then over the shard group, at the end over replicas.
@@ -397,7 +396,9 @@ void Executor::norm() {
 void Executor::update(const Action& action) {
   if (action.table >= 0) return options_.tables->update(action.table);
   if (!scale_) return;
-  for (const auto& [u, begin, end] : parts_[static_cast<size_t>(action.lane)].stretches) {
+  const Part& part = parts_[static_cast<size_t>(action.lane)];
+  for (size_t u = 0; u < part.stretches.size(); ++u) {
+    const auto [begin, end] = part.stretches[u];
     const Unit& unit = parameters_.units()[u];
     for (const Piece& piece : unit.pieces) {
       const int64_t from = std::max(begin, piece.shard_offset);

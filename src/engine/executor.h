@@ -138,6 +138,7 @@ class Executor {
   void update(const Action& action);
 
   std::vector<at::Tensor> weights_for(const Action& action, bool with_gradients);
+  void let_go_of_gradients(const Action& action);
   void give(SlotId slot, at::Tensor value, bool add);
   SlotKind kind_of(SlotId slot) const { return program_.slots[static_cast<size_t>(slot)].kind; }
   at::Tensor& slot(SlotId id) { return slots_[static_cast<size_t>(id)]; }

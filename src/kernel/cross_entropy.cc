@@ -12,9 +12,6 @@
 namespace trireme::kernel {
 namespace {
 
-// Rows of logits that exist at a time: enough for the GEMMs' full speed, few enough for the cache.
-constexpr int64_t kChunkRows = 256;
-
 void check_arguments(const char* op, const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& labels) {
   require_shape(op, "weight", weight, {-1, -1});
@@ -48,9 +45,9 @@ void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, const at::Ten
                     Body&& body) {
   const int64_t* label = labels.const_data_ptr<int64_t>();
   const at::Tensor buffer =
-      at::empty({std::min(kChunkRows, x.size(0)), weight.size(0)}, x.options());
-  for (int64_t first = 0; first < x.size(0); first += kChunkRows, label += kChunkRows) {
-    const int64_t rows = std::min(kChunkRows, x.size(0) - first);
+      at::empty({std::min(kLossChunkRows, x.size(0)), weight.size(0)}, x.options());
+  for (int64_t first = 0; first < x.size(0); first += kLossChunkRows, label += kLossChunkRows) {
+    const int64_t rows = std::min(kLossChunkRows, x.size(0) - first);
     if (std::all_of(label, label + rows, [](int64_t l) { return l == kIgnoredLabel; })) continue;
     at::Tensor logits = buffer.narrow(0, 0, rows);
     at::mm_out(logits, x.narrow(0, first, rows), weight.t());

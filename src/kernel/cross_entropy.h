@@ -11,6 +11,9 @@ namespace trireme::kernel {
 
 inline constexpr int64_t kIgnoredLabel = -100;
 
+// Rows of logits that exist at a time: enough for the GEMMs' full speed, few enough for the cache.
+inline constexpr int64_t kLossChunkRows = 256;
+
 // The sum, over the rows whose label is not kIgnoredLabel, of lse(z) - z[label] with z = x
 // weight^T, or z = softcap * tanh(x weight^T / softcap): a tensor without dims. Shapes: x [T, H],
 // weight [V, H], labels int64 [T], each kIgnoredLabel or in [0, V) (InputError). Without a valid

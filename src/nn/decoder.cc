@@ -76,7 +76,10 @@ class Layer final : public Block {
     if (a.head_norm) kept += qkv + a.heads + a.kv_heads;
     if (spec_.attention_post_norm) kept += 2 * h + 1;  // attention's result, and its norm
     if (spec_.feed_forward_post_norm) kept += h + 1;
-    return {flops, 2 * sequence_ * h * element_bytes, sequence_ * kept * element_bytes};
+    BlockCost cost{flops, 2 * sequence_ * h * element_bytes, sequence_ * kept * element_bytes};
+    // Backward of the activation: its two gradients, where its result is no longer needed.
+    cost.backward_scratch_bytes = sequence_ * spec_.feed_forward.in.width() * element_bytes;
+    return cost;
   }
 
  private:
@@ -140,7 +143,10 @@ class Head final : public Block {
     const double matmul =
         2.0 * static_cast<double>(sequence_) * static_cast<double>(spec_.norm.width * spec_.vocab);
     // The sum, the normalised x and its gradient.
-    return {matmul, 0, 3 * sequence_ * spec_.norm.width * element_bytes};
+    BlockCost cost{matmul, 0, 3 * sequence_ * spec_.norm.width * element_bytes};
+    cost.forward_scratch_bytes = sequence_ * spec_.vocab * element_bytes;
+    cost.forward_scratch_limit = kernel::kLossChunkRows * spec_.vocab * element_bytes;
+    return cost;
   }
 
   bool adds_gradients_in_forward() const override { return true; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -126,6 +127,8 @@ class Writer {
     if (keeps_tape && g.forward_adds)
       for (int32_t unit : g.units) action.adds.push_back(gradient(unit, lane_of(m), wave));
     action.flops = g.cost.forward_flops * static_cast<double>(samples(m));
+    action.scratch_bytes =
+        std::min(g.cost.forward_scratch_limit, g.cost.forward_scratch_bytes * samples(m));
     program.actions.push_back(std::move(action));
   }
 
@@ -148,6 +151,7 @@ class Writer {
           slot("d " + rows(graph_.tables[static_cast<size_t>(table)], m), SlotKind::value, 0));
     for (int32_t unit : g.units) action.adds.push_back(gradient(unit, lane_of(m), wave));
     action.flops = 2 * g.cost.forward_flops * static_cast<double>(samples(m));
+    action.scratch_bytes = g.cost.backward_scratch_bytes * samples(m);
     program.actions.push_back(std::move(action));
   }
 
@@ -167,6 +171,21 @@ class Writer {
     return slot(concat("gradient ", g.name, ":", lane, wave < 0 ? "" : concat("#", wave)),
                 SlotKind::gradient, g.whole_bytes);
   }
+
+  // Alone: each lane sums its part of what all lanes have of a unit, in the first lane's buffer.
+  void reduce_parts(int32_t unit) {
+    const std::string& name = graph_.units[static_cast<size_t>(unit)].name;
+    for (int32_t lane = 0; lane < plan_.lanes; ++lane) {
+      Action action{.kind = ActionKind::reduce, .block = unit, .lane = lane};
+      for (int32_t other = 0; other < std::min(plan_.lanes, micros()); ++other)
+        action.reads.push_back(gradient(unit, other, -1));
+      // Bytes 0: the sum stands where the first lane's gradient does.
+      action.adds = {slot(concat("reduced ", name, ":", lane), SlotKind::reduced_gradient, 0)};
+      reduced_parts_.push_back(action.adds[0]);
+      program.actions.push_back(std::move(action));
+    }
+  }
+  const std::vector<SlotId>& reduced_parts() const { return reduced_parts_; }
 
   SlotId reduced(int32_t unit) {
     const GraphUnit& g = graph_.units[static_cast<size_t>(unit)];
@@ -217,6 +236,7 @@ class Writer {
   std::map<std::string, SlotId> slots_;
   std::map<std::string, int> consumers_;
   std::map<int32_t, SlotId> gathered_;  // unit -> its present weights
+  std::vector<SlotId> reduced_parts_;
   int32_t gathers_ = 0;
 };
 
@@ -228,32 +248,20 @@ int32_t first_user(const Graph& graph, int32_t unit) {
   return -1;
 }
 
-// Alone: every lane reduces its part of all units. Then all lanes step the optimizer on their
-// parts.
+// Agrees on the norm; then all lanes step the optimizer on their parts.
 void close_step(Writer& writer, const Graph& graph, const TrainingPlan& plan,
                 bool reduced_by_unit) {
   auto& program = writer.program;
-  std::vector<SlotId> reduced;
+  std::vector<SlotId> reduced = writer.reduced_parts();
   const auto units = static_cast<int32_t>(graph.units.size());
-  const int32_t busy_lanes = std::min(plan.lanes, writer.micros());
-  if (reduced_by_unit) {
+  if (reduced_by_unit)
     for (int32_t unit = 0; unit < units; ++unit) reduced.push_back(writer.reduced(unit));
-  } else if (units > 0) {
-    for (int32_t lane = 0; lane < plan.lanes; ++lane) {
-      Action action{.kind = ActionKind::reduce, .lane = lane};
-      for (int32_t unit = 0; unit < units; ++unit)
-        for (int32_t other = 0; other < busy_lanes; ++other)
-          action.reads.push_back(writer.gradient(unit, other, -1));
-      // Bytes 0: the sum stands in the first lane's buffers.
-      reduced.push_back(writer.slot(concat("reduced part ", lane), SlotKind::reduced_gradient, 0));
-      action.adds = {reduced.back()};
-      program.actions.push_back(std::move(action));
-    }
-  }
   if (units > 0) {
     const SlotId norm = writer.slot("norm", SlotKind::scalar, 0);
     program.actions.push_back({.kind = ActionKind::norm, .reads = reduced, .writes = {norm}});
     reduced.push_back(norm);
+    if (!reduced_by_unit)
+      for (int32_t unit = 0; unit < units; ++unit) reduced.push_back(writer.gradient(unit, 0, -1));
     for (int32_t lane = 0; lane < plan.lanes; ++lane)
       program.actions.push_back({.kind = ActionKind::update, .lane = lane, .reads = reduced});
   }
@@ -267,6 +275,11 @@ void close_step(Writer& writer, const Graph& graph, const TrainingPlan& plan,
 StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
   Writer writer(graph, plan);
   const int32_t blocks = writer.blocks();
+  const bool between_ranks = plan.sharded || plan.reduce_between_ranks;
+  std::vector<int32_t> whole;  // alone: units whose gradients all lanes have made, not yet summed
+  const auto reduce_whole = [&] {
+    for (int32_t unit : std::exchange(whole, {})) writer.reduce_parts(unit);
+  };
   for (const auto& wave : writer.waves()) {
     const int32_t reduced_wave = plan.sharded ? wave.index : -1;
     // The visits of one wave: every block forward, then every block backward. Units are gathered
@@ -294,6 +307,11 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
           writer.push(b, m);
         }
       }
+      if (!between_ranks && visit >= blocks && wave.end == writer.micros()) {
+        reduce_whole();  // one visit late, so that a lane seldom waits for the others
+        for (int32_t unit : writer.units_of(b))
+          if (first_user(graph, unit) == b) whole.push_back(unit);
+      }
       if (!plan.sharded) continue;
       if (visit >= blocks)
         for (int32_t unit : writer.units_of(b))
@@ -301,7 +319,7 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
       writer.release_all_but(wanted(visit + 1));
     }
   }
-  const bool between_ranks = plan.sharded || plan.reduce_between_ranks;
+  reduce_whole();
   if (plan.reduce_between_ranks && !plan.sharded)
     for (int32_t unit = static_cast<int32_t>(graph.units.size()) - 1; unit >= 0; --unit)
       writer.reduce(unit, std::min(plan.lanes, writer.micros()), -1);

@@ -21,7 +21,9 @@ struct TrainingPlan {
 
 // Forward and backward of all micro-batches, reduction, norm, update.
 //
-// Alone: lanes run through their micro-batches independently and meet at the end.
+// Alone: lanes run through their micro-batches independently; during the last backwards they sum
+// their gradients unit by unit, so that with one micro-batch a lane only the first lane's gradients
+// live to the end. Then they meet for the norm and the update.
 // Sharded: micro-batches go in waves of one a lane, so that a gather serves a wave; at most two
 // units are gathered at once, the next one while the present one computes; a unit's gradient is
 // reduced as soon as its last backward of the wave is done, into the shard that this rank owns. The

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -101,16 +102,26 @@ void link(StepProgram& program) {
 
 Peak peak_of(const StepProgram& program) {
   std::vector<bool> alive(program.slots.size());
+  std::vector<ActionId> running(static_cast<size_t>(program.lanes), -1);
   int64_t bytes = program.resident_bytes;
   Peak peak{bytes, -1};
+  const auto end = [&](ActionId id) {
+    const Action& action = program.actions[id];
+    bytes -= action.scratch_bytes;
+    for (SlotId slot : action.frees)
+      if (alive[slot]) alive[slot] = false, bytes -= program.slots[slot].bytes;
+  };
   for (ActionId id = 0; id < static_cast<ActionId>(program.actions.size()); ++id) {
     const Action& action = program.actions[id];
+    const bool computes = action.lane != kCommunicationLane;
+    if (computes)
+      if (const ActionId before = std::exchange(running[action.lane], id); before >= 0) end(before);
+    bytes += action.scratch_bytes;
     for (const auto* made : {&action.writes, &action.adds})
       for (SlotId slot : *made)
         if (!alive[slot]) alive[slot] = true, bytes += program.slots[slot].bytes;
     if (bytes > peak.bytes) peak = {bytes, id};
-    for (SlotId slot : action.frees)
-      if (alive[slot]) alive[slot] = false, bytes -= program.slots[slot].bytes;
+    if (!computes) end(id);
   }
   return peak;
 }

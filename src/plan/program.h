@@ -26,8 +26,8 @@ enum class ActionKind : uint8_t {
   release,    // frees gathered weights
   forward,    // runs a block on one micro-batch
   backward,   // turns the gradient of a block's outputs into those of its inputs and weights
-  reduce,     // sums gradients over lanes and ranks into what this rank owns; block -1: the lane's
-              // part of all units
+  reduce,     // sums a unit's gradients over lanes and ranks into what this rank owns; on a compute
+              // lane: that lane's part of the unit, over the lanes
   pull_rows,  // reads the rows of a table that a micro-batch names
   push_rows,  // hands the gradients of pulled rows to their table
   norm,       // agrees on the norm of the whole gradient, from which the clipping follows
@@ -58,8 +58,7 @@ struct Slot {
 
 struct Action {
   ActionKind kind;
-  int32_t block =
-      -1;  // forward, backward: the block; gather, release, reduce: the unit, or -1 for all of them
+  int32_t block = -1;  // forward, backward: the block; gather, release, reduce: the unit
   int32_t table = -1;  // pull_rows, push_rows, and update when it is a table that is updated
   int32_t micro = -1;
   int32_t lane = 0;
@@ -69,6 +68,7 @@ struct Action {
   std::vector<SlotId> frees;    // dead after this action; filled by link()
   std::vector<ActionId> after;  // actions of other lanes that must be done; filled by link()
   int64_t bytes = 0;            // moved between ranks
+  int64_t scratch_bytes = 0;    // taken and given back while it runs
   double flops = 0;
 };
 
@@ -88,7 +88,9 @@ std::string describe(const StepProgram& program, ActionId action);
 // building.
 void link(StepProgram& program);
 
-// Bytes alive at the worst action when actions run in list order, resident ones included.
+// Bytes alive at the worst action, resident ones included, when actions start in list order and
+// compute lanes run side by side: what an action frees or takes for itself lasts until its lane
+// turns to the next.
 struct Peak {
   int64_t bytes = 0;
   ActionId action = -1;

@@ -1,0 +1,57 @@
+"""What --dry-run predicts of a step's memory is what the run then counts."""
+
+import asyncio
+import json
+import pathlib
+import re
+
+import pytest
+
+RECIPE = """
+task = "pretrain"
+[run]
+name = "memory"
+steps = 3
+[model]
+family = "{family}"
+layers = 4
+hidden = 128
+heads = 4
+kv_heads = 2
+ffn = 352
+tie_embeddings = {tied}
+[data]
+source = ["{texts}"]
+tokenizer = {{ train = "bpe", vocab = 2048 }}
+sequence = 128
+[batch]
+size = {size}
+micro = {micro}
+[layout]
+recompute = "{recompute}"
+[optimizer]
+lr = 1e-3
+[eval]
+samples = 0
+max_samples = 1
+"""
+TEXTS = pathlib.Path(asyncio.__file__).parent  # half a megabyte of text
+UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+
+
+# One micro-batch a lane, where the second lane's gradients go as they are summed, and several, where they stay.
+@pytest.mark.parametrize("recompute", ["none", "block"])
+@pytest.mark.parametrize(
+    ("family", "tied", "threads", "size", "micro"),
+    [("llama", "true", 1, 4, 2), ("llama", "false", 2, 4, 4), ("llama", "true", 2, 8, 4), ("qwen3", "true", 2, 4, 4)],
+)
+def test_predicted_peak(trireme, tmp_path, family, tied, threads, size, micro, recompute):
+    recipe = tmp_path / "memory.toml"
+    recipe.write_text(RECIPE.format(family=family, tied=tied, texts=TEXTS, size=size, micro=micro, recompute=recompute))
+    arguments = [recipe, f"run.dir={tmp_path / 'run'}", f"run.threads={threads}", f"data.cache={tmp_path / 'data'}"]
+    shown = trireme("train", *arguments, "--dry-run").stdout
+    number, unit = re.search(r"predicted peak +([0-9.]+) (\w+)", shown).groups()
+    trireme("train", *arguments)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    counted = max(line["peak_memory_bytes"] for line in lines if "kind" not in line)
+    assert abs(float(number) * UNITS[unit] / counted - 1) < 0.05, (number, unit, counted)
