@@ -7,7 +7,7 @@ Workloads: w1 is a Llama of 5.4 M parameters (hidden 256, 6 layers, 8/4 heads, f
 batches of 16 x 256 tokens; w3 one of 100 M (768, 12 layers, 12/4 heads, 2048, 32000 tied) on 2 x 512. fp32, AdamW,
 clipping at 1. Every figure comes from a fresh process; the sides take turns in each round, the median over rounds is
 printed with its spread. MFU counts 6 FLOPs a matmul parameter and token and the causal half of attention. The sgemm peak is
-measured in each round, as the steps are, for as long as they: the first MFU is the median step's share of the median
+measured in each round, for a third of a side's time: the first MFU is the median step's share of the median
 product's rate, the one in brackets the best round's share of the best product's. 'over 16 B' is the peak of memory beyond 16
 bytes a parameter (weight, gradient, two moments). Checked: the loss falls from ln(vocabulary) at the first step, on each
 side.
@@ -240,7 +240,7 @@ def measure(name, threads, options, folder):
             one = ours(w, threads, options.seconds, folder, options.set) if side == "ours" else \
                 child("--side", side, name, threads, options.seconds)
             assert abs(one["losses"][0] - math.log(w.vocab)) < 0.3, f"{side} began at loss {one['losses'][0]}"
-            assert one["losses"][1] < one["losses"][0] - 0.3, f"{side} learned nothing: {one['losses']}"
+            assert one["losses"][1] < one["losses"][0] - 0.5, f"{side} learned nothing: {one['losses']}"
             results.setdefault(side, []).append(one)
     usual, best = statistics.median(p["median"] for p in peaks), max(p["best"] for p in peaks)
     for side, rows in results.items():
@@ -273,7 +273,7 @@ def main():
 
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, "
           f"{options.rounds} rounds of {options.seconds:g} s a side")
-    print(f"workload threads side       tokens/s          spread    MFU  (best)  peak GB  over 16 B            loss   sgemm peak")
+    print("workload threads side       tokens/s          spread    MFU  (best)  peak GB  over 16 B            loss   sgemm peak")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.workload:
             for threads in options.threads:

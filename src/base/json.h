@@ -1,5 +1,6 @@
 // JSON of files that anybody may have written: bounded in bytes, depth and number of values, and
-// strict. Every file that we read as JSON comes through here.
+// strict. Every JSON value that we hold whole comes through here; safetensors headers and the text
+// fields of .jsonl are read as a stream of events, with bounds of their own.
 //
 // Refused: what RFC 8259 does not allow (NaN, Infinity, comments, broken UTF-8, half a surrogate
 // pair, anything behind the value), numbers that no double holds, a key that an object has twice,
