@@ -7,6 +7,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
@@ -143,7 +144,9 @@ LedgerRecord read_ledger(const fs::path& path) {
   LedgerRecord record;
   if (!fs::exists(path)) return record;
   try {
-    const Json json = try_parse_json<Json>(read_file(path)).value();
+    Result<Json> parsed = try_parse_json<Json>(read_file(path));
+    if (!parsed.ok()) throw std::runtime_error(parsed.reason());
+    const Json& json = parsed.value();
     for (const Json& attempt : json.at("attempts"))
       record.attempts.push_back(read_attempt(attempt));
   } catch (const InputError&) {
