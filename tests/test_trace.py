@@ -37,5 +37,28 @@ def test_a_trace_is_the_program_and_adds_up(layout, trireme, tmp_path):
                 assert any(s["ts"] <= begin and end <= s["ts"] + s["dur"] for s in steps)
 
 
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_parts_of_a_step_add_up_and_agree_with_its_trace(reference, trireme, tmp_path):
+    recipe = small_run.write(tmp_path)
+    trireme("train", recipe, "run.dir=run", "--trace", 3, "run.steps=6", "eval.samples=0", "run.threads=2",
+            *(["kernel.reference=true"] if reference else []))
+    steps = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    steps = {s["step"]: s for s in steps if "kind" not in s}
+    parts = ("gemm_seconds", "attention_seconds", "other_compute_seconds", "update_seconds", "waiting_seconds")
+    for step in steps.values():
+        assert sum(step[p] for p in parts) == pytest.approx(step["step_seconds"], rel=1e-12)
+        assert all(step[p] >= 0 for p in parts)
+        assert (step["gemm_seconds"] > 0, step["attention_seconds"] > 0) == (not reference, not reference)
+
+    events = json.loads((tmp_path / "run/trace/rank-0.json").read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    seconds = lambda *kinds: sum(e["dur"] for e in spans if e["cat"] in kinds) / 1e6  # noqa: E731
+    lanes = len({e["tid"] for e in spans if e["cat"] == "forward"})
+    traced = [steps[number] for number in (3, 4, 5)]
+    compute = sum(s[p] for s in traced for p in parts[:3])
+    assert compute * lanes == pytest.approx(seconds("forward", "backward"), rel=1e-6)  # ns, in a file of µs
+    assert sum(s["update_seconds"] for s in traced) * lanes == pytest.approx(seconds("reduce", "norm", "update"), rel=1e-4)
+
+
 def test_a_trace_needs_a_number_of_steps(trireme, tmp_path):
     assert "--trace" in trireme("train", small_run.write(tmp_path), "--trace", 0, code=2).stderr

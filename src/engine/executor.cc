@@ -34,8 +34,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double in_seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+double seconds_since(Clock::time_point start) { return in_seconds(Clock::now() - start); }
+
+// Of lanes that ran side by side for so long; what a lane did not work, it waited.
+StepTime mean_of(const std::vector<StepTime>& lanes, double seconds) {
+  const auto count = static_cast<double>(lanes.size());
+  StepTime mean;
+  for (const StepTime& lane : lanes) {
+    mean.gemm_seconds += lane.gemm_seconds / count;
+    mean.attention_seconds += lane.attention_seconds / count;
+    mean.other_compute_seconds += lane.other_compute_seconds / count;
+    mean.update_seconds += lane.update_seconds / count;
+  }
+  mean.waiting_seconds = seconds - mean.gemm_seconds - mean.attention_seconds -
+                         mean.other_compute_seconds - mean.update_seconds;
+  return mean;
 }
 
 }  // namespace
@@ -56,7 +71,8 @@ Executor::Executor(const Model& model, Parameters& parameters, Lanes& lanes, Ste
       slots_(program_.slots.size()),
       tapes_(program_.slots.size()),
       reduced_(parameters.units().size()),
-      losses_(program_.micro_samples.size()) {
+      losses_(program_.micro_samples.size()),
+      times_(static_cast<size_t>(program_.lanes)) {
   TRIREME_ASSERT(program_.lanes == lanes.count() && program_.lanes == parameters.lanes());
   for (ActionId id = 0; id < static_cast<ActionId>(program_.actions.size()); ++id) {
     const Action& action = program_.actions[static_cast<size_t>(id)];
@@ -95,13 +111,16 @@ StepResult Executor::run(const StepInput& input) {
   result_ = {};
   result_.results.resize(input.micro_batches.size());
   for (auto& losses : losses_) losses.clear();
+  for (auto& time : times_) time = {};
   for (auto& gradient : reduced_) gradient.reset();
   for (Part& part : parts_) part.squares = {};
   for (size_t slot = 0; slot < readers_.size(); ++slot)
     readers_left_[slot].store(readers_[slot], std::memory_order_relaxed);
   scale_.reset();
   ++step_;
+  const auto start = Clock::now();
   lanes_.run([this](int lane) { run_lane(lane); });
+  result_.time = mean_of(times_, seconds_since(start));
   for (const LossSums& losses : losses_)
     for (const auto& [name, part] : losses) {
       result_.losses[name].sum += part.sum;
@@ -119,20 +138,38 @@ void Executor::run_lane(int lane) {
       for (ActionId other : program_.actions[static_cast<size_t>(id)].after) wait_for(other);
       if (failed_.load(std::memory_order_acquire)) return;
       const auto ready = Clock::now();
+      const kernel::WorkTime before = kernel::work_time();
       run_action(id);
+      const auto ended = Clock::now();
+      if (lane != kCommunicationLane) account(lane, id, in_seconds(ended - ready), before);
       done_[static_cast<size_t>(id)].store(step_, std::memory_order_release);
       done_[static_cast<size_t>(id)].notify_all();
-      if (options_.observe) options_.observe(id, start, ready, Clock::now());
+      if (options_.observe) options_.observe(id, start, ready, ended);
       if (lane != 0) continue;
-      result_.waiting_seconds += std::chrono::duration<double>(ready - start).count();
+      result_.waiting_seconds += in_seconds(ready - start);
       const ActionKind kind = program_.actions[static_cast<size_t>(id)].kind;
       const bool computes = kind == ActionKind::forward || kind == ActionKind::backward;
-      (computes ? result_.compute_seconds : result_.update_seconds) += seconds_since(ready);
+      (computes ? result_.compute_seconds : result_.update_seconds) += in_seconds(ended - ready);
     }
   } catch (...) {
     give_up();
     throw;
   }
+}
+
+void Executor::account(int lane, ActionId id, double seconds, const kernel::WorkTime& before) {
+  StepTime& time = times_[static_cast<size_t>(lane)];
+  const ActionKind kind = program_.actions[static_cast<size_t>(id)].kind;
+  if (kind == ActionKind::reduce || kind == ActionKind::norm || kind == ActionKind::update) {
+    time.update_seconds += seconds;
+    return;
+  }
+  const kernel::WorkTime& after = kernel::work_time();
+  const double gemm = in_seconds(after.gemm - before.gemm);
+  const double attention = in_seconds(after.attention - before.attention);
+  time.gemm_seconds += gemm;
+  time.attention_seconds += attention;
+  time.other_compute_seconds += seconds - gemm - attention;
 }
 
 void Executor::wait_for(ActionId id) {

@@ -23,6 +23,7 @@
 
 #include "engine/lanes.h"
 #include "engine/parameters.h"
+#include "kernel/work_time.h"
 #include "nn/model.h"
 #include "plan/program.h"
 
@@ -77,6 +78,14 @@ struct StepInput {
   GenerationCache* cache = nullptr;
 };
 
+// Where a step's time went: the mean over lanes, so that the parts add up to the duration of run().
+struct StepTime {
+  double gemm_seconds = 0, attention_seconds = 0;  // fused operators only (kernel/work_time.h)
+  double other_compute_seconds = 0;                // the rest of forward, backward and rows
+  double update_seconds = 0;                       // reducing over lanes, clipping, the optimizer
+  double waiting_seconds = 0;                      // for other lanes and ranks
+};
+
 struct StepResult {
   LossSums losses;  // of this rank, added in the order of micro-batches
   double grad_norm = 0;
@@ -84,6 +93,7 @@ struct StepResult {
   bool updated = false;
   std::vector<std::map<std::string, at::Tensor>> results;  // of each micro-batch's last block
   double compute_seconds = 0, waiting_seconds = 0, update_seconds = 0;  // of lane 0
+  StepTime time;
 };
 
 struct ExecutorOptions {
@@ -122,6 +132,7 @@ class Executor {
 
   void run_lane(int lane);
   void run_action(ActionId id);
+  void account(int lane, ActionId id, double seconds, const kernel::WorkTime& before);
   void wait_for(ActionId id);
   void give_up();
   void free_slots_read_by(const Action& action);
@@ -168,6 +179,7 @@ class Executor {
   std::vector<std::unique_ptr<Tape>> tapes_;  // by slot
   std::vector<at::Tensor> reduced_;           // by unit, of this rank's shard
   std::vector<LossSums> losses_;              // by micro-batch
+  std::vector<StepTime> times_;               // by lane; waiting is left out
   std::optional<double> scale_;
 };
 

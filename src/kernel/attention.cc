@@ -9,6 +9,7 @@
 #include "kernel/attention_reference.h"
 #include "kernel/simd/attention.h"
 #include "kernel/tensor_checks.h"
+#include "kernel/work_time.h"
 
 namespace trireme::kernel {
 namespace {
@@ -144,6 +145,7 @@ using torch::autograd::variable_list;
 
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const Context& context) {
+    const TimedWork timed(&WorkTime::attention);
     const AttentionShape& shape = context.shape;
     const at::Tensor out = at::empty({qkv.size(0), shape.heads * shape.head_dim}, qkv.options());
     const at::Tensor lse = at::empty({shape.heads, qkv.size(0)}, qkv.options());
@@ -168,6 +170,7 @@ struct Attention : torch::autograd::Function<Attention> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
+    const TimedWork timed(&WorkTime::attention);
     const at::Tensor d_out = grads[0].contiguous();
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &qkv = saved[0], &out = saved[1], &lse = saved[2];
@@ -204,6 +207,7 @@ struct Attention : torch::autograd::Function<Attention> {
 
 at::Tensor attend_cached(const at::Tensor& qkv, const Context& context, const at::Tensor& lengths,
                          const KeyValueCache& cache) {
+  const TimedWork timed(&WorkTime::attention);
   const AttentionShape& shape = context.shape;
   const at::Tensor out = at::empty({qkv.size(0), shape.heads * shape.head_dim}, qkv.options());
   if (shape.batch == 0 || shape.sequence == 0) return out;

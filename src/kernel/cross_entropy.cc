@@ -8,6 +8,7 @@
 
 #include "kernel/simd/softmax.h"
 #include "kernel/tensor_checks.h"
+#include "kernel/work_time.h"
 
 namespace trireme::kernel {
 namespace {
@@ -50,7 +51,10 @@ void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, const at::Ten
     const int64_t rows = std::min(kLossChunkRows, x.size(0) - first);
     if (std::all_of(label, label + rows, [](int64_t l) { return l == kIgnoredLabel; })) continue;
     at::Tensor logits = buffer.narrow(0, 0, rows);
-    at::mm_out(logits, x.narrow(0, first, rows), weight.t());
+    {
+      const TimedWork timed(&WorkTime::gemm);
+      at::mm_out(logits, x.narrow(0, first, rows), weight.t());
+    }
     body(first, rows, logits, label);
   }
 }
@@ -108,6 +112,7 @@ double loss_with_gradients(const at::Tensor& x, const at::Tensor& weight, const 
                      loss += loss_and_gradient<T>(logits, label, seed, softcap,
                                                   slopes.mutable_data_ptr<T>());
                    });
+                   const TimedWork timed(&WorkTime::gemm);
                    if (gradients.x.defined()) {
                      at::Tensor dx = gradients.x.narrow(0, first, rows);
                      at::mm_out(dx, logits, weight);
@@ -213,6 +218,7 @@ at::Tensor linear_logits(const at::Tensor& x, const at::Tensor& weight, Mode mod
   if (mode == Mode::reference) return logits_reference(x, weight, softcap);
   require_fused(op, "x", x, x);
   require_fused(op, "weight", weight, x);
+  const TimedWork timed(&WorkTime::gemm);
   const at::Tensor z = at::mm(x, weight.t());
   if (softcap > 0)
     dispatch_float_double(z, [&]<class T>(T) {

@@ -6,6 +6,7 @@
 #include "kernel/simd/few_rows.h"
 #include "kernel/simd/flat.h"
 #include "kernel/tensor_checks.h"
+#include "kernel/work_time.h"
 
 namespace trireme::kernel {
 namespace {
@@ -34,6 +35,7 @@ constexpr int64_t kFewRows = 8;
 
 at::Tensor multiply_few_rows(const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& bias) {
+  const TimedWork timed(&WorkTime::gemm);
   const at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
   dispatch_float_double(x, [&]<class T>(T) {
     simd::few_rows_loops<T>().multiply(x.size(0), weight.size(1), weight.size(0),
@@ -50,6 +52,7 @@ struct Linear : torch::autograd::Function<Linear> {
     ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
     ctx->saved_data["out_in"] = layout == WeightLayout::out_in;
     const at::Tensor w = out_in(weight, layout);
+    const TimedWork timed(&WorkTime::gemm);
     return bias ? at::addmm(*bias, x, w.t()) : at::mm(x, w.t());
   }
 
@@ -61,8 +64,12 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto layout =
         ctx->saved_data["out_in"].toBool() ? WeightLayout::out_in : WeightLayout::in_out;
     at::Tensor dx, dw, db;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy, out_in(weight, layout));
+    if (ctx->needs_input_grad(0)) {
+      const TimedWork timed(&WorkTime::gemm);
+      dx = at::mm(dy, out_in(weight, layout));
+    }
     if (weight.requires_grad()) {
+      const TimedWork timed(&WorkTime::gemm);
       const bool stands = layout == WeightLayout::out_in;
       const at::Tensor a = stands ? dy.t() : x.t(), b = stands ? x : dy;
       if (has_grad_to_add_to(weight)) grad_to_add_to("linear", weight).addmm_(a, b);

@@ -44,6 +44,8 @@ std::string text_of(const Json& line) {
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+using NamedPart = std::pair<const char*, double StepParts::*>;
+
 StepMetrics read_step(const Json& line, const std::string& unit) {
   StepMetrics step;
   bool has_step = false;
@@ -57,7 +59,11 @@ StepMetrics read_step(const Json& line, const std::string& unit) {
     else if (key == unit + "_per_second") step.units_per_second = read_number(value);
     else if (key == "mfu") step.mfu = read_number(value);
     else if (key == "peak_memory_bytes") step.peak_memory_bytes = read_count(value);
-    else if (const auto more = try_number(value)) step.more.emplace_back(key, *more);
+    else if (const auto* part = std::ranges::find(kStepParts, key, &NamedPart::first);
+             part != std::end(kStepParts)) {
+      if (!step.parts) step.parts.emplace();
+      *step.parts.*(part->second) = read_number(value);
+    } else if (const auto more = try_number(value)) step.more.emplace_back(key, *more);
   }
   return has_step ? step : throw RunError("no step");
 }
@@ -134,6 +140,8 @@ void MetricsFile::add(const StepMetrics& step) {
                {unit_ + "_per_second", number(step.units_per_second)}};
   if (step.mfu) line["mfu"] = number(*step.mfu);
   line["peak_memory_bytes"] = step.peak_memory_bytes;
+  if (step.parts)
+    for (const auto& [name, part] : kStepParts) line[name] = number(*step.parts.*part);
   for (const auto& [name, value] : step.more) line[name] = number(value);
   file_.append(text_of(line));
 }

@@ -2,7 +2,8 @@
 //
 // Three kinds of line, in the order in which they were added:
 //   a step      {"step", "<unit>", "loss", "learning_rate", "grad_norm", "step_seconds",
-//                "<unit>_per_second", "mfu", "peak_memory_bytes", …the task's own}
+//                "<unit>_per_second", "mfu", "peak_memory_bytes", …the parts of its time, …the
+//                task's own}
 //   "eval"      {"kind": "eval", "step", "<unit>", "split" (if it has a name), …held-out values,
 //                "eval_seconds"}
 //   "sample"    {"kind": "sample", "step", "prompt", "text"}: `text` is what the model went on with
@@ -33,12 +34,25 @@ namespace fs = std::filesystem;
 
 using NamedValues = std::vector<std::pair<std::string, double>>;
 
+// Where a step's time went, "gemm_seconds" … on its line: the parts add up to step_seconds.
+struct StepParts {
+  double gemm_seconds = 0, attention_seconds = 0, other_compute_seconds = 0, update_seconds = 0;
+  double waiting_seconds = 0;  // for data, lanes and ranks
+};
+inline constexpr std::pair<const char*, double StepParts::*> kStepParts[] = {
+    {"gemm_seconds", &StepParts::gemm_seconds},
+    {"attention_seconds", &StepParts::attention_seconds},
+    {"other_compute_seconds", &StepParts::other_compute_seconds},
+    {"update_seconds", &StepParts::update_seconds},
+    {"waiting_seconds", &StepParts::waiting_seconds}};
+
 struct StepMetrics {
   int64_t step = 0;   // the first is 1
   int64_t units = 0;  // consumed in the steps 1 … step, over all ranks
   double loss = 0, learning_rate = 0, grad_norm = 0, step_seconds = 0, units_per_second = 0;
   std::optional<double> mfu = {};  // 0 … 1; left out of the line where no peak is known
   int64_t peak_memory_bytes = 0;
+  std::optional<StepParts> parts = {};
   NamedValues more = {};  // the task's own, at the end of the line
 };
 

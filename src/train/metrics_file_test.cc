@@ -37,6 +37,7 @@ TEST(MetricsFile, LinesAreWhatTheContractSays) {
   file.add(step_metrics(1));
   StepMetrics other = step_metrics(2, 3);
   other.mfu.reset();
+  other.parts = {0.5, 0.25, 0.125, 0.25, 0.125};
   other.more = {{"aux_loss", -0.0}};
   file.add(other);
   file.add(EvalMetrics{.step = 2,
@@ -48,7 +49,7 @@ TEST(MetricsFile, LinesAreWhatTheContractSays) {
   EXPECT_EQ(
       read_file(dir / "metrics.jsonl"),
       R"({"step":1,"tokens":4096,"loss":2.5,"learning_rate":0.001,"grad_norm":0.75,"step_seconds":1.25,"tokens_per_second":3276.8,"mfu":0.5,"peak_memory_bytes":123456789}
-{"step":2,"tokens":8192,"loss":3.0,"learning_rate":0.001,"grad_norm":0.75,"step_seconds":1.25,"tokens_per_second":3276.8,"peak_memory_bytes":123456789,"aux_loss":-0.0}
+{"step":2,"tokens":8192,"loss":3.0,"learning_rate":0.001,"grad_norm":0.75,"step_seconds":1.25,"tokens_per_second":3276.8,"peak_memory_bytes":123456789,"gemm_seconds":0.5,"attention_seconds":0.25,"other_compute_seconds":0.125,"update_seconds":0.25,"waiting_seconds":0.125,"aux_loss":-0.0}
 {"kind":"eval","step":2,"tokens":8192,"split":"valid","loss":2.25,"bits_per_byte":1.5,"eval_seconds":0.5}
 {"kind":"sample","step":2,"prompt":"def","text":" f(x):\n\t\"\\"}
 )");

@@ -249,7 +249,7 @@ Trainer::StepOutcome Trainer::step() {
   ++position_.step;
   position_.samples += batch_size_;
   position_.updates += result.updated;
-  return {loss[0], result.grad_norm};
+  return {loss[0], result.grad_norm, result.time};
 }
 
 Trainer::StepOutcome Trainer::traced_step() {
@@ -280,6 +280,13 @@ void Trainer::record(const StepOutcome& outcome, double seconds) {
     line.mfu = job_.task->training_flops_per_sample() * static_cast<double>(batch_size_) / seconds /
                peak_flops_;
   if (job_.allocator) line.peak_memory_bytes = job_.allocator->process().peak_bytes;
+  const StepTime& time = outcome.time;
+  line.parts = {.gemm_seconds = time.gemm_seconds,
+                .attention_seconds = time.attention_seconds,
+                .other_compute_seconds = time.other_compute_seconds,
+                .update_seconds = time.update_seconds,
+                .waiting_seconds = seconds - time.gemm_seconds - time.attention_seconds -
+                                   time.other_compute_seconds - time.update_seconds};
   metrics_->add(line);
   events_->add(line);
   ledger_->step_done(position_.step);

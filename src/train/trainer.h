@@ -70,6 +70,7 @@ class Trainer {
   // One step alone, without metrics, evaluation or checkpoints.
   struct StepOutcome {
     double loss = 0, grad_norm = 0;
+    StepTime time = {};
   };
   StepOutcome step();
   const Parameters& parameters() const { return parameters_; }

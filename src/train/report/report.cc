@@ -24,7 +24,11 @@ Html body_of(const RunView& run, const ReportFacts& facts) {
   const Html charts = curves(run, facts);
   if (charts.empty()) out.add("<p class=\"note\">No step was finished.</p>");
   out.add(charts).add(evaluations(run, facts)).add("</section>");
-  out.add(samples(run)).add(ledger(run)).add(fact_tables(facts)).add(recipe(run));
+  out.add(samples(run))
+      .add(ledger(run))
+      .add(step_time(run))
+      .add(fact_tables(facts))
+      .add(recipe(run));
   out.add("<footer>");
   if (run.metrics.unreadable_lines > 0)
     out.text(counted(run.metrics.unreadable_lines, "line") +

@@ -70,6 +70,20 @@ std::optional<Speed> speed(const RunView& run) {
   return out;
 }
 
+std::optional<StepParts> parts_of_a_step(const RunView& run) {
+  const auto& steps = run.metrics.steps;
+  StepParts sum;
+  double count = 0;
+  for (size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
+    if (!steps[i].parts) continue;
+    ++count;
+    for (const auto& [name, part] : kStepParts) sum.*part += *steps[i].parts.*part;
+  }
+  if (count == 0) return std::nullopt;
+  for (const auto& [name, part] : kStepParts) sum.*part /= count;
+  return sum;
+}
+
 std::vector<HeldOutValue> held_out_values(const RunView& run, const std::string& key) {
   std::vector<HeldOutValue> out;
   for (const EvalMetrics& evaluation : run.metrics.evaluations)

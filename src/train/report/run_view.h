@@ -44,6 +44,10 @@ struct Speed {
 };
 std::optional<Speed> speed(const RunView& run);
 
+// The mean of each part over the steps that tell them, without the first one, which warms up
+// (unless it is the only one). nullopt where none does.
+std::optional<StepParts> parts_of_a_step(const RunView& run);
+
 // The value to speak about: the last one of the test split where there is one (it is read once, at
 // the best step), else the last one. nullopt when no evaluation has it.
 struct HeldOutFigure {

@@ -275,6 +275,45 @@ Html ledger(const RunView& run) {
   return out;
 }
 
+Html step_time(const RunView& run) {
+  struct Row {
+    double StepParts::* part;
+    Literal name, meaning, colour;
+  };
+  static constexpr Row kRows[] = {
+      {&StepParts::gemm_seconds, "gemm", "matrix products", "b2"},
+      {&StepParts::attention_seconds, "attention", "scores, softmax and their gradients", "b3"},
+      {&StepParts::other_compute_seconds, "other compute", "norms, activations, loss, rows", "b1"},
+      {&StepParts::update_seconds, "update", "adding gradients up, clipping, the optimizer", "b4"},
+      {&StepParts::waiting_seconds, "waiting", "for data, lanes and ranks", "b8"}};
+  Html out, rows;
+  const auto parts = parts_of_a_step(run);
+  if (!parts) return out;
+  double step = 0;
+  for (const Row& row : kRows) step += *parts.*row.part;
+  if (step <= 0) return out;
+  out.add(
+      "<section aria-labelledby=\"h-step\"><h2 id=\"h-step\">Where a step goes</h2>"
+      "<div class=\"bar\" role=\"img\" aria-label=\"Shares of a step, as in the table\">");
+  for (const Row& row : kRows) {
+    const double seconds = std::max(0.0, *parts.*row.part), share = seconds / step;
+    if (seconds == 0) continue;
+    out.add("<span class=\"").add(row.colour).add("\" style=\"flex-grow:").number(1000 * share, 3);
+    out.add("\" title=\"").add(row.name).add("\"></span>");
+    rows.add("<tr><th scope=\"row\"><span class=\"swatch ").add(row.colour).add("\"></span>");
+    rows.add(row.name).add(" <small>").add(row.meaning).add("</small></th><td>");
+    rows.text(format_duration(std::chrono::duration<double>(seconds))).add("</td><td>");
+    rows.text(percent(share)).add("</td></tr>");
+  }
+  out.add("</div><table class=\"numbers ledger\"><tbody>").add(rows);
+  out.add("</tbody><tfoot><tr><th scope=\"row\">mean step</th><td>")
+      .text(format_duration(std::chrono::duration<double>(step)));
+  out.add(
+      "</td><td>100 %</td></tr></tfoot></table><p class=\"note\">The mean over the first rank's "
+      "lanes, without the first step.</p></section>");
+  return out;
+}
+
 Html samples(const RunView& run) {
   Html out;
   const auto& all = run.metrics.samples;
