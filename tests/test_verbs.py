@@ -84,7 +84,7 @@ def test_verify_every_layout(run, trireme):
     result = json.loads(done.stdout)
     assert result["equal"] is True and result["first_difference"] is None
     layouts = [row["layout"] for row in result["layouts"]]
-    assert layouts == [f"replica={r},shard={2 // r},recompute={c}" for r in (1, 2) for c in ("none", "block")]
+    assert layouts == [f"replica={r},shard={2 // r},recompute={c}" for r in (1, 2) for c in ("none", "selective", "block")]
     assert all(0 <= row["worst_gradient"] < 1e-11 for row in result["layouts"])
     assert any(row["worst_gradient"] > 0 for row in result["layouts"]), "nothing was compared"
     done = trireme("verify", run / "small.toml", "--layouts", "replica=4;shard=4", "--precision", "fp32", cwd=run)

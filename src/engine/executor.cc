@@ -290,6 +290,7 @@ void Executor::forward(const Action& action) {
     tape->inputs.push_back(slot(action.reads[i]).detach().set_requires_grad(action.keeps_tape));
   const Context context{.batch = input_->micro_batches[static_cast<size_t>(action.micro)],
                         .mode = options_.mode,
+                        .remake = program_.remakes && action.keeps_tape,
                         .want = input_->want,
                         .loss_seed = input_->loss_seed,
                         .cache = input_->cache};

@@ -46,10 +46,24 @@ at::Tensor multiply_few_rows(const at::Tensor& x, const at::Tensor& weight,
   return y;
 }
 
+struct Maker : torch::CustomClassHolder {
+  decltype(Remake::make) make;
+};
+
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, WeightLayout layout) {
-    ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
+                            const std::optional<at::Tensor>& bias, WeightLayout layout,
+                            const Remake& x_again) {
+    variable_list kept = {weight, bias.value_or(at::Tensor())};
+    if (x_again.make) {
+      kept.insert(kept.end(), x_again.from.begin(), x_again.from.end());
+      auto maker = c10::make_intrusive<Maker>();
+      maker->make = x_again.make;
+      ctx->saved_data["x_again"] = c10::IValue::make_capsule(std::move(maker));
+    } else {
+      kept.push_back(x);
+    }
+    ctx->save_for_backward(std::move(kept));
     ctx->saved_data["out_in"] = layout == WeightLayout::out_in;
     const at::Tensor w = out_in(weight, layout);
     const TimedWork timed(&WorkTime::gemm);
@@ -58,9 +72,9 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const at::Tensor& dy = grads[0];
-    if (!dy.defined()) return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    if (!dy.defined()) return variable_list(5);
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const at::Tensor &weight = saved[0], &bias = saved[1];
     const auto layout =
         ctx->saved_data["out_in"].toBool() ? WeightLayout::out_in : WeightLayout::in_out;
     at::Tensor dx, dw, db;
@@ -69,6 +83,7 @@ struct Linear : torch::autograd::Function<Linear> {
       dx = at::mm(dy, out_in(weight, layout));
     }
     if (weight.requires_grad()) {
+      const at::Tensor x = operand(ctx, saved);
       const TimedWork timed(&WorkTime::gemm);
       const bool stands = layout == WeightLayout::out_in;
       const at::Tensor a = stands ? dy.t() : x.t(), b = stands ? x : dy;
@@ -80,14 +95,21 @@ struct Linear : torch::autograd::Function<Linear> {
       add_rows(dy, d_bias);
       db = d_bias.returned;
     }
-    return {dx, dw, db, at::Tensor()};
+    return {dx, dw, db, at::Tensor(), at::Tensor()};
+  }
+
+  static at::Tensor operand(AutogradContext* ctx, const variable_list& saved) {
+    const auto maker = ctx->saved_data.find("x_again");
+    if (maker == ctx->saved_data.end()) return saved[2];
+    return static_cast<const Maker&>(*maker->second.toCapsule())
+        .make({saved.begin() + 2, saved.end()});
   }
 };
 
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode, const at::Tensor& bias,
-                  WeightLayout layout) {
+                  WeightLayout layout, const Remake& x_again) {
   require_shape("linear", "weight", weight, {-1, -1});
   const at::Tensor w = out_in(weight, layout);
   require_shape("linear", "x", x, {-1, w.size(1)});
@@ -101,7 +123,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode, cons
   if (bias.defined()) require_fused("linear", "bias", bias, x);
   if (!at::GradMode::is_enabled() && x.size(0) <= kFewRows && layout == WeightLayout::out_in)
     return multiply_few_rows(x, weight, bias);
-  return Linear::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, layout);
+  return Linear::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, layout,
+                       x_again);
 }
 
 }  // namespace trireme::kernel

@@ -69,6 +69,31 @@ TEST(Linear, AddsTheBiassGradientInPlace) {
                                      make_biased(9, 12, 5, layout, at::kDouble));
 }
 
+// x = 2 z, which nobody keeps: the same bits as with x kept, and x is gone once forward is done.
+TEST(Linear, MakesAnOperandAgain) {
+  for (const bool again : {false, true}) {
+    const at::Tensor z = leaf(normal({9, 12}, "z", at::kFloat));
+    const at::Tensor weight = leaf(normal({5, 12}, "weight", at::kFloat));
+    int made = 0;
+    const auto make = [&](const std::vector<at::Tensor>& from) {
+      EXPECT_FALSE(at::GradMode::is_enabled());
+      ++made;
+      return 2 * from[0];
+    };
+    at::Tensor x = 2 * z;
+    const at::Tensor y = linear(x, weight, Mode::fused, {}, WeightLayout::out_in,
+                                again ? Remake{{z}, make} : Remake{});
+    const c10::weak_intrusive_ptr<c10::StorageImpl> kept(x.storage().getWeakStorageImpl());
+    x.reset();
+    EXPECT_EQ(kept.expired(), again);
+    y.square().sum().backward();
+    EXPECT_EQ(made, again ? 1 : 0);
+    const at::Tensor dy = 2 * y.detach();
+    EXPECT_TRUE(close(weight.grad(), dy.t().mm(2 * z.detach()), 20 * epsilon(at::kFloat)));
+    EXPECT_TRUE(close(z.grad(), 2 * dy.mm(weight.detach()), 20 * epsilon(at::kFloat)));
+  }
+}
+
 // The same GEMMs in both forms, perhaps in another order: some roundings of sums of 257 terms.
 TEST(Linear, FusedEqualsReference) {
   for (const auto dtype : {at::kDouble, at::kFloat})

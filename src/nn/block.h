@@ -84,6 +84,7 @@ struct GenerationCache {
 struct Context {
   const Batch& batch;
   kernel::Mode mode = kernel::Mode::fused;
+  bool remake = false;  // backward makes norms and activations again instead of keeping them
   Want want = Want::loss;
   double loss_seed =
       1;  // the gradient that a loss's sum receives, before its coefficient: 1 / weight

@@ -49,18 +49,17 @@ class Layer final : public Block {
 
   BlockOutput forward(std::span<const at::Tensor> inputs, std::span<const at::Tensor> tensors,
                       const Context& context) const override {
-    const kernel::Mode mode = context.mode;
     WeightReader weights(tensors);
     const auto delta = inputs.size() > 1 ? std::optional(inputs[1]) : std::nullopt;
-    const auto [residual, x] = add_norm(spec_.attention_norm, inputs[0], delta, weights, mode);
-    at::Tensor attended = attention(spec_.attention, x, weights, context);
+    const Normed x = add_norm(spec_.attention_norm, inputs[0], delta, weights, context);
+    at::Tensor attended = attention(spec_.attention, x.out, weights, context, x.again);
     if (spec_.attention_post_norm)
-      attended = add_norm(*spec_.attention_post_norm, attended, std::nullopt, weights, mode).second;
-    const auto [middle, y] = add_norm(spec_.feed_forward_norm, residual, attended, weights, mode);
-    at::Tensor out = feed_forward(spec_.feed_forward, y, weights, mode);
+      attended = add_norm(*spec_.attention_post_norm, attended, std::nullopt, weights, context).out;
+    const Normed y = add_norm(spec_.feed_forward_norm, x.sum, attended, weights, context);
+    at::Tensor out = feed_forward(spec_.feed_forward, y.out, weights, context, y.again);
     if (spec_.feed_forward_post_norm)
-      out = add_norm(*spec_.feed_forward_post_norm, out, std::nullopt, weights, mode).second;
-    return {{middle, out}, {}, {}};
+      out = add_norm(*spec_.feed_forward_post_norm, out, std::nullopt, weights, context).out;
+    return {{y.sum, out}, {}, {}};
   }
 
   BlockCost cost(int64_t element_bytes) const override {
@@ -77,6 +76,9 @@ class Layer final : public Block {
     if (spec_.attention_post_norm) kept += 2 * h + 1;  // attention's result, and its norm
     if (spec_.feed_forward_post_norm) kept += h + 1;
     BlockCost cost{flops, 2 * sequence_ * h * element_bytes, sequence_ * kept * element_bytes};
+    cost.remade_bytes =
+        sequence_ * (2 * h + f) * element_bytes;  // norms' results, the activation's
+    cost.remade_scratch_bytes = sequence_ * f * element_bytes;
     // Backward of the activation: its two gradients, where its result is no longer needed.
     cost.backward_scratch_bytes = sequence_ * spec_.feed_forward.in.width() * element_bytes;
     return cost;
@@ -113,7 +115,7 @@ class Head final : public Block {
                       const Context& context) const override {
     WeightReader weights(tensors);
     const auto delta = inputs.size() > 1 ? std::optional(inputs[1]) : std::nullopt;
-    at::Tensor x = add_norm(spec_.norm, inputs[0], delta, weights, context.mode).second;
+    at::Tensor x = add_norm(spec_.norm, inputs[0], delta, weights, context).out;
     const at::Tensor& output = weights.next();
     BlockOutput out;
     switch (context.want) {

@@ -1,6 +1,7 @@
 #include "nn/parts.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "kernel/activation.h"
@@ -36,9 +37,10 @@ void declare(const LinearSpec& spec, std::vector<WeightSpec>& weights) {
 }
 
 at::Tensor linear(const LinearSpec& spec, const at::Tensor& x, WeightReader& weights,
-                  kernel::Mode mode) {
+                  const Context& context, const kernel::Remake& x_again) {
   const at::Tensor& weight = weights.next();
-  return kernel::linear(x, weight, mode, spec.bias ? weights.next() : at::Tensor(), spec.layout);
+  return kernel::linear(x, weight, context.mode, spec.bias ? weights.next() : at::Tensor(),
+                        spec.layout, x_again);
 }
 
 void declare(const NormSpec& spec, std::vector<WeightSpec>& weights) {
@@ -50,13 +52,24 @@ void declare(const NormSpec& spec, std::vector<WeightSpec>& weights) {
   if (spec.kind == NormSpec::Kind::layer) vector(".bias", 0);
 }
 
-std::pair<at::Tensor, at::Tensor> add_norm(const NormSpec& spec, const at::Tensor& residual,
-                                           const std::optional<at::Tensor>& delta,
-                                           WeightReader& weights, kernel::Mode mode) {
+Normed add_norm(const NormSpec& spec, const at::Tensor& residual,
+                const std::optional<at::Tensor>& delta, WeightReader& weights,
+                const Context& context) {
   const at::Tensor& weight = weights.next();
-  if (spec.kind == NormSpec::Kind::layer)
-    return kernel::add_layer_norm(residual, delta, weight, weights.next(), spec.eps, mode);
-  return kernel::add_rms_norm(residual, delta, weight, spec.eps, mode, spec.offset);
+  const at::Tensor bias = spec.kind == NormSpec::Kind::layer ? weights.next() : at::Tensor();
+  const auto norm = [kind = spec.kind, eps = spec.eps, offset = spec.offset, mode = context.mode](
+                        const at::Tensor& x, const std::optional<at::Tensor>& added,
+                        const at::Tensor& w, const at::Tensor& b) {
+    return kind == NormSpec::Kind::layer ? kernel::add_layer_norm(x, added, w, b, eps, mode)
+                                         : kernel::add_rms_norm(x, added, w, eps, mode, offset);
+  };
+  Normed normed;
+  std::tie(normed.sum, normed.out) = norm(residual, delta, weight, bias);
+  if (context.remake)
+    normed.again = {{normed.sum, weight, bias}, [norm](const std::vector<at::Tensor>& from) {
+                      return norm(from[0], std::nullopt, from[1], from[2]).second;
+                    }};
+  return normed;
 }
 
 void declare(const AttentionSpec& spec, std::vector<WeightSpec>& weights) {
@@ -69,9 +82,9 @@ void declare(const AttentionSpec& spec, std::vector<WeightSpec>& weights) {
 }
 
 at::Tensor attention(const AttentionSpec& spec, const at::Tensor& x, WeightReader& weights,
-                     const Context& context) {
+                     const Context& context, const kernel::Remake& x_again) {
   const kernel::Mode mode = context.mode;
-  at::Tensor qkv = linear(spec.qkv, x, weights, mode);  // [T, (N + 2K) D]
+  at::Tensor qkv = linear(spec.qkv, x, weights, context, x_again);  // [T, (N + 2K) D]
   if (spec.head_norm) {
     const at::Tensor& query = weights.next();
     const at::Tensor& key = weights.next();
@@ -101,7 +114,7 @@ at::Tensor attention(const AttentionSpec& spec, const at::Tensor& x, WeightReade
     attended =
         kernel::attention(qkv, spec.rope.cos, spec.rope.sin, positions, documents, shape, mode);
   }
-  return linear(spec.out, attended, weights, mode);
+  return linear(spec.out, attended, weights, context);
 }
 
 double attention_flops(const AttentionSpec& spec, int64_t sequence) {
@@ -119,10 +132,9 @@ void declare(const FeedForwardSpec& spec, std::vector<WeightSpec>& weights) {
 }
 
 at::Tensor feed_forward(const FeedForwardSpec& spec, const at::Tensor& x, WeightReader& weights,
-                        kernel::Mode mode) {
-  const at::Tensor in = linear(spec.in, x, weights, mode);
-  const auto act = [&] {
-    switch (spec.unit) {
+                        const Context& context, const kernel::Remake& x_again) {
+  const auto act = [unit = spec.unit, mode = context.mode](const at::Tensor& in) {
+    switch (unit) {
       case FeedForwardSpec::Unit::swiglu:
         return kernel::swiglu(in, mode);
       case FeedForwardSpec::Unit::geglu:
@@ -131,8 +143,12 @@ at::Tensor feed_forward(const FeedForwardSpec& spec, const at::Tensor& x, Weight
         return kernel::gelu(in, mode);
     }
     return at::Tensor();
-  }();
-  return linear(spec.out, act, weights, mode);
+  };
+  const at::Tensor in = linear(spec.in, x, weights, context, x_again);
+  kernel::Remake again;
+  if (context.remake)
+    again = {{in}, [act](const std::vector<at::Tensor>& from) { return act(from[0]); }};
+  return linear(spec.out, act(in), weights, context, again);
 }
 
 }  // namespace trireme

@@ -9,7 +9,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernel/linear.h"
@@ -47,7 +46,7 @@ struct LinearSpec {
 
 void declare(const LinearSpec& spec, std::vector<WeightSpec>& weights);
 at::Tensor linear(const LinearSpec& spec, const at::Tensor& x, WeightReader& weights,
-                  kernel::Mode mode);
+                  const Context& context, const kernel::Remake& x_again = {});
 
 // Parameters are NAME.weight and, for LayerNorm, NAME.bias.
 struct NormSpec {
@@ -59,10 +58,14 @@ struct NormSpec {
 };
 
 void declare(const NormSpec& spec, std::vector<WeightSpec>& weights);
-// {residual + delta, its norm}; kernel/rms_norm.h and kernel/layer_norm.h.
-std::pair<at::Tensor, at::Tensor> add_norm(const NormSpec& spec, const at::Tensor& residual,
-                                           const std::optional<at::Tensor>& delta,
-                                           WeightReader& weights, kernel::Mode mode);
+// kernel/rms_norm.h and kernel/layer_norm.h.
+struct Normed {
+  at::Tensor sum, out;   // residual + delta, its norm
+  kernel::Remake again;  // of `out`, if the context remakes
+};
+Normed add_norm(const NormSpec& spec, const at::Tensor& residual,
+                const std::optional<at::Tensor>& delta, WeightReader& weights,
+                const Context& context);
 
 // Causal grouped-query attention within documents, by whole sequences or through the context's
 // cache. Reads of the batch: "positions", "documents" (kernel/attention.h).
@@ -82,7 +85,7 @@ struct AttentionSpec {
 
 void declare(const AttentionSpec& spec, std::vector<WeightSpec>& weights);
 at::Tensor attention(const AttentionSpec& spec, const at::Tensor& x, WeightReader& weights,
-                     const Context& context);  // [T, H] -> [T, H]
+                     const Context& context, const kernel::Remake& x_again);  // [T, H] -> [T, H]
 // FLOPs of scores and their use, of one sequence: what window and causality leave.
 double attention_flops(const AttentionSpec& spec, int64_t sequence);
 
@@ -95,6 +98,7 @@ struct FeedForwardSpec {
 
 void declare(const FeedForwardSpec& spec, std::vector<WeightSpec>& weights);
 at::Tensor feed_forward(const FeedForwardSpec& spec, const at::Tensor& x, WeightReader& weights,
-                        kernel::Mode mode);  // [T, H] -> [T, H]
+                        const Context& context,
+                        const kernel::Remake& x_again);  // [T, H] -> [T, H]
 
 }  // namespace trireme

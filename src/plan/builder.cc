@@ -22,6 +22,7 @@ class Writer {
     program.table_names = graph.tables;
     program.micro_samples = plan.micro_samples;
     program.lanes = plan.lanes;
+    program.remakes = plan.recompute == Recompute::selective;
     program.resident_bytes = plan.resident_bytes;
     for (const GraphBlock& block : graph.blocks)
       for (const std::string& input : block.inputs) ++consumers_[input];
@@ -121,9 +122,10 @@ class Writer {
     if (!again)
       for (const std::string& output : g.outputs)
         action.writes.push_back(slot(at(output, m), SlotKind::value, value_bytes(b, m)));
+    const int64_t remade = program.remakes ? g.cost.remade_bytes : 0;
     if (keeps_tape)
       action.writes.push_back(
-          slot(at("tape " + g.name, m), SlotKind::tape, g.cost.tape_bytes * samples(m)));
+          slot(at("tape " + g.name, m), SlotKind::tape, (g.cost.tape_bytes - remade) * samples(m)));
     if (keeps_tape && g.forward_adds)
       for (int32_t unit : g.units) action.adds.push_back(gradient(unit, lane_of(m), wave));
     action.flops = g.cost.forward_flops * static_cast<double>(samples(m));
@@ -151,7 +153,8 @@ class Writer {
           slot("d " + rows(graph_.tables[static_cast<size_t>(table)], m), SlotKind::value, 0));
     for (int32_t unit : g.units) action.adds.push_back(gradient(unit, lane_of(m), wave));
     action.flops = 2 * g.cost.forward_flops * static_cast<double>(samples(m));
-    action.scratch_bytes = g.cost.backward_scratch_bytes * samples(m);
+    const int64_t remade = program.remakes ? g.cost.remade_scratch_bytes : 0;
+    action.scratch_bytes = (g.cost.backward_scratch_bytes + remade) * samples(m);
     program.actions.push_back(std::move(action));
   }
 

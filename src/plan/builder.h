@@ -6,7 +6,9 @@
 
 namespace trireme {
 
-enum class Recompute { none, block };
+// What backward computes again instead of keeping: nothing; what each block can make again at
+// little cost; whole blocks.
+enum class Recompute { none, selective, block };
 
 struct TrainingPlan {
   std::vector<int64_t> micro_samples;  // samples of each of this rank's micro-batches

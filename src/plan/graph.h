@@ -16,6 +16,9 @@ struct BlockCost {
   double forward_flops = 0;  // of its matrix products; backward counts twice that
   int64_t output_bytes = 0;  // all outputs together
   int64_t tape_bytes = 0;    // what a forward that keeps its graph holds beside inputs and outputs
+  // Of them, what backward can make again at little cost, and what it then needs beside its
+  // scratch.
+  int64_t remade_bytes = 0, remade_scratch_bytes = 0;
   // What a run needs beside all these, and gives back; forward never more than the limit.
   int64_t forward_scratch_bytes = 0, forward_scratch_limit = 0, backward_scratch_bytes = 0;
 };

@@ -39,7 +39,7 @@ std::vector<Case> all_cases() {
   for (int32_t micros : {1, 2, 5})
     for (int32_t lanes : {1, 2, 3})
       for (int sharing : {0, 1, 2})
-        for (Recompute recompute : {Recompute::none, Recompute::block})
+        for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block})
           for (bool table : {false, true})
             cases.push_back({micros, lanes, sharing == 2, sharing > 0, recompute, table});
   return cases;

@@ -76,6 +76,7 @@ struct StepProgram {
   std::vector<std::string> block_names, unit_names, table_names;
   std::vector<int64_t> micro_samples;  // samples of each micro-batch
   int32_t lanes = 1;
+  bool remakes = false;  // blocks make again in backward what costs little, instead of keeping it
   std::vector<Slot> slots;
   std::vector<Action> actions;
   int64_t resident_bytes = 0;  // weights, moments and whatever else lives through the step

@@ -33,6 +33,14 @@ std::vector<int64_t> micro_samples(const Job& job) {
   return samples;
 }
 
+Recompute recompute_of(const Recipe& recipe) {
+  const std::string what =
+      recipe.has("layout.recompute") ? recipe.text("layout.recompute") : "none";
+  return what == "block"       ? Recompute::block
+         : what == "selective" ? Recompute::selective
+                               : Recompute::none;
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -63,10 +71,7 @@ StepProgram training_program(const Job& job, const Graph& graph) {
       .lanes = job.lanes,
       .sharded = is_sharded(job.mesh),
       .reduce_between_ranks = job.mesh.size({Axis::replica, Axis::shard}) > 1,
-      .recompute =
-          job.recipe.has("layout.recompute") && job.recipe.text("layout.recompute") == "block"
-              ? Recompute::block
-              : Recompute::none,
+      .recompute = recompute_of(job.recipe),
       .resident_bytes = owned * (1 + kMomentsOfAdamW),
   };
   StepProgram program = build_training(graph, plan);

@@ -54,14 +54,14 @@ Layout parse_layout(const std::string& text) {
     const std::string key = item.substr(0, at),
                       value = at == std::string::npos ? "" : item.substr(at + 1);
     if (key == "recompute") {
-      TRIREME_CHECK(value == "none" || value == "block",
-                    "--layouts: recompute must be none or block, got '", value, "'");
+      TRIREME_CHECK(value == "none" || value == "selective" || value == "block",
+                    "--layouts: recompute must be none, selective or block, got '", value, "'");
       layout.recompute = value;
       continue;
     }
     TRIREME_CHECK(key == "replica" || key == "shard",
-                  "--layouts: expected replica=N, shard=N or recompute=none|block, got '", item,
-                  "'");
+                  "--layouts: expected replica=N, shard=N or recompute=none|selective|block, got '",
+                  item, "'");
     TRIREME_CHECK(!value.empty() && value.size() < 5 && std::ranges::all_of(value, ::isdigit) &&
                       std::stoi(value) > 0,
                   "--layouts: ", key, " must be a number of ranks, got '", value, "'");
@@ -81,7 +81,7 @@ std::vector<Layout> wanted_layouts(const VerifyOptions& options, bool recomputes
     if (options.ranks % replica != 0) continue;
     if (!recomputes) layouts.push_back({replica, options.ranks / replica, ""});
     else
-      for (const char* recompute : {"none", "block"})
+      for (const char* recompute : {"none", "selective", "block"})
         layouts.push_back({replica, options.ranks / replica, recompute});
   }
   return layouts;

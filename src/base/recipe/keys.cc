@@ -408,7 +408,7 @@ constexpr KeySpec kKeys[] = {
      .type = KeyType::choice,
      .help = "Activations that the backward pass computes again instead of keeping them.",
      .initial = "\"none\"",
-     .choices = "none | block",
+     .choices = "none | selective | block",
      .when = kPretrain},
 
     {.name = "checkpoint.every_steps",
