@@ -104,68 +104,12 @@ def torch_side(w, compiled, threads, seconds):
     import resource
 
     import torch
-    import torch.nn as nn
-    import torch.nn.functional as F
+    from peer import Decoder, adamw
 
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-
-    class Norm(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(w.hidden))
-
-        def forward(self, x):
-            return F.rms_norm(x, (w.hidden,), self.weight, 1e-5)
-
-    def rope(x, cos, sin):
-        x1, x2 = x.chunk(2, -1)
-        return x * cos + torch.cat([-x2, x1], -1) * sin
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            linear = lambda i, o: nn.Linear(i, o, bias=False)  # noqa: E731
-            self.norm1, self.norm2 = Norm(), Norm()
-            self.q, self.k = linear(w.hidden, w.hidden), linear(w.hidden, w.kv_heads * w.head_dim)
-            self.v, self.o = linear(w.hidden, w.kv_heads * w.head_dim), linear(w.hidden, w.hidden)
-            self.gate, self.up = linear(w.hidden, w.ffn), linear(w.hidden, w.ffn)
-            self.down = linear(w.ffn, w.hidden)
-
-        def forward(self, x, cos, sin):
-            y = self.norm1(x)
-            heads = lambda t: t.view(*x.shape[:2], -1, w.head_dim).transpose(1, 2)  # noqa: E731
-            q, k, v = rope(heads(self.q(y)), cos, sin), rope(heads(self.k(y)), cos, sin), heads(self.v(y))
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            x = x + self.o(a.transpose(1, 2).reshape(x.shape))
-            y = self.norm2(x)
-            return x + self.down(F.silu(self.gate(y)) * self.up(y))
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding, self.norm = nn.Embedding(w.vocab, w.hidden), Norm()
-            self.layers = nn.ModuleList(Layer() for _ in range(w.layers))
-            angle = torch.outer(torch.arange(w.sequence).float(), 1e4 ** (-torch.arange(0, w.head_dim, 2) / w.head_dim))
-            angle = torch.cat([angle, angle], -1)
-            self.register_buffer("cos", angle.cos())
-            self.register_buffer("sin", angle.sin())
-            for p in self.parameters():
-                if p.dim() == 2:
-                    nn.init.normal_(p, 0, 0.02)
-
-        def forward(self, tokens, labels):
-            x = self.embedding(tokens)
-            for layer in self.layers:
-                x = layer(x, self.cos, self.sin)
-            logits = F.linear(self.norm(x), self.embedding.weight)
-            return F.cross_entropy(logits.view(-1, w.vocab), labels.view(-1))
-
-    model = Model()
-    decayed = [p for p in model.parameters() if p.dim() == 2]
-    plain = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0}],
-                                  lr=3e-4, betas=(0.9, 0.95), fused=True)
+    model = Decoder(w.hidden, w.layers, w.heads, w.kv_heads, w.ffn, w.vocab, w.sequence)
+    optimizer = adamw(model, 3e-4, 0.1, (0.9, 0.95))
     forward = torch.compile(model) if compiled else model
     generator = torch.Generator().manual_seed(2)
     # Zipf-like ids, so that there is something to learn: the loss must fall.
