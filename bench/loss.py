@@ -1,6 +1,6 @@
 """Held-out bits per byte of a recipe, ours beside the same model trained by plain PyTorch.
 
-    .venv-test/bin/python bench/loss.py [--recipe recipes/code-nano.toml] [--steps N] [--every N]
+    .venv-test/bin/python bench/loss.py [--recipe recipes/code-nano.toml] [--set KEY=VALUE]
 
 Both start from our initial weights and see the same samples in the same order, with the same optimizer and schedule;
 both are judged on all held-out samples by the twin of tests/oracle. Prints both figures at each evaluation's step.
@@ -55,9 +55,8 @@ def bits_per_byte(twin, held_out, text_bytes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--recipe", type=pathlib.Path, default=ROOT / "recipes/code-nano.toml")
-    parser.add_argument("--steps", type=int, help="the recipe's")
-    parser.add_argument("--every", type=int, help="steps between marks (the recipe's between evaluations)")
     parser.add_argument("--held-out", type=int, default=256, help="held-out samples at each mark")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of the recipe")
     options = parser.parse_args()
     torch.set_num_threads(os.cpu_count())
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, "
@@ -65,9 +64,8 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        overrides = [f"data.cache={folder / 'data'}", f"eval.max_samples={options.held_out}", "eval.samples=0", "eval.prompts="]
-        overrides += [f"run.steps={options.steps}"] if options.steps else []
-        overrides += [f"eval.every_steps={options.every}"] if options.every else []
+        overrides = [f"data.cache={folder / 'data'}", f"eval.max_samples={options.held_out}", "eval.samples=0", "eval.prompts=",
+                     *options.set]
         trireme("train", options.recipe, *overrides, f"run.dir={folder / 'initial'}", "run.steps=1",
                 "schedule.warmup_steps=0", "optimizer.lr=0")
         trireme("train", options.recipe, *overrides, f"run.dir={folder / 'ours'}")
