@@ -77,13 +77,25 @@ bool is_off(const nlohmann::json& value) {
 
 }  // namespace
 
+std::string shown_text(std::string_view text) {
+  constexpr size_t kMost = 80;
+  std::string out;
+  for (const char c : text.substr(0, kMost))
+    out += static_cast<unsigned char>(c) < ' ' || c == 127 ? '?' : c;
+  if (text.size() <= kMost) return out;
+  while (!out.empty() && (out.back() & 0x80)) out.pop_back();
+  return out + "…";
+}
+
+std::string shown_value(const nlohmann::json& value) { return shown_text(value.dump()); }
+
 ConfigReader::ConfigReader(const nlohmann::json& config, std::string origin, std::string family)
     : config_(config), origin_(std::move(origin)), family_(std::move(family)) {
   for (const char* key : kHarmless) read_.insert(key);
   for (const char* key : kMustBeOff) {
     read_.insert(key);
     const auto at = config_.find(key);
-    TRIREME_CHECK(at == config_.end() || is_off(*at), where(key), " = ", at->dump(),
+    TRIREME_CHECK(at == config_.end() || is_off(*at), where(key), " = ", shown_value(*at),
                   " is not supported");
   }
 }
@@ -103,7 +115,7 @@ int64_t ConfigReader::size(const char* key, std::optional<int64_t> absent) {
   const bool fits = value->is_number_unsigned()
                         ? value->get<uint64_t>() - 1 < static_cast<uint64_t>(kMost)
                         : value->get<int64_t>() >= 1 && value->get<int64_t>() <= kMost;
-  TRIREME_CHECK(fits, where(key), " must be a size of at least 1, got ", value->dump());
+  TRIREME_CHECK(fits, where(key), " must be a size of at least 1, got ", shown_value(*value));
   return value->get<int64_t>();
 }
 
@@ -114,7 +126,7 @@ double ConfigReader::positive(const char* key, std::optional<double> absent) {
   if (!value->is_number()) wrong_type(key, "a number");
   const double number = value->get<double>();
   TRIREME_CHECK(std::isfinite(number) && number > 0, where(key), " must be above 0, got ",
-                value->dump());
+                shown_value(*value));
   return number;
 }
 
@@ -139,7 +151,8 @@ void ConfigReader::dropout(const char* key) {
   if (!value) return;
   if (!value->is_number()) wrong_type(key, "a number");
   if (value->get<double>() > 0)
-    log_warning(concat(where(key), " = ", value->dump(), " is not applied: there is no dropout"));
+    log_warning(
+        concat(where(key), " = ", shown_value(*value), " is not applied: there is no dropout"));
 }
 
 void ConfigReader::harmless(std::initializer_list<const char*> keys) {
@@ -151,13 +164,14 @@ std::string ConfigReader::where(const std::string& key) const {
 }
 
 void ConfigReader::wrong_type(const char* key, const char* wanted) const {
-  throw InputError(
-      concat(where(key), " has the wrong type: ", config_.at(key).dump(), "; expected ", wanted));
+  throw InputError(concat(where(key), " has the wrong type: ", shown_value(config_.at(key)),
+                          "; expected ", wanted));
 }
 
 void ConfigReader::finish() const {
   for (const auto& [key, value] : config_.items())
-    TRIREME_CHECK(read_.contains(key), where(key), " is not known to the family ", family_);
+    TRIREME_CHECK(read_.contains(key), where(shown_text(key)), " is not known to the family ",
+                  family_);
 }
 
 }  // namespace trireme

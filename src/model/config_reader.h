@@ -8,10 +8,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 
 namespace trireme {
+
+// What a file holds, as a message may show it: on one line, and at most about 80 characters.
+std::string shown_text(std::string_view text);
+std::string shown_value(const nlohmann::json& value);
 
 class ConfigReader {
  public:
@@ -32,8 +37,9 @@ class ConfigReader {
   template <class T>
   void must_be(const char* key, const T& wanted) {
     const nlohmann::json* value = find(key);
-    TRIREME_CHECK(!value || *value == nlohmann::json(wanted), where(key), " = ", value->dump(),
-                  " is not supported; expected ", nlohmann::json(wanted).dump());
+    TRIREME_CHECK(!value || *value == nlohmann::json(wanted), where(key), " = ",
+                  shown_value(*value), " is not supported; expected ",
+                  nlohmann::json(wanted).dump());
   }
   // A rate of dropout: read and not applied, which is said if it is above 0.
   void dropout(const char* key);

@@ -159,7 +159,7 @@ std::vector<bool> read_local_layers(ConfigReader& config, int64_t layers,
                 config.where("layer_types"), " must be a list of ", layers, " types, one a layer");
   for (const nlohmann::json& type : *types) {
     TRIREME_CHECK(type == "sliding_attention" || type == "full_attention",
-                  config.where("layer_types"), " holds ", type.dump(),
+                  config.where("layer_types"), " holds ", shown_value(type),
                   "; expected \"full_attention\" or \"sliding_attention\"");
     local.push_back(type == "sliding_attention");
   }

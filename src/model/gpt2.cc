@@ -27,7 +27,7 @@ DecoderSpec read_gpt2(ConfigReader& config) {
   const bool tied = config.flag("tie_word_embeddings", true);
   const std::string act = config.text("activation_function", "gelu_new");
   TRIREME_CHECK(act == "gelu_new" || act == "gelu_pytorch_tanh",
-                config.where("activation_function"), " = \"", act,
+                config.where("activation_function"), " = \"", shown_text(act),
                 "\" is not supported; expected \"gelu_new\"");
   config.must_be("scale_attn_weights", true);
   config.must_be("scale_attn_by_inverse_layer_idx", false);

@@ -79,7 +79,8 @@ const Family& family(std::string_view Family::* by, std::string_view name,
     if (f.*by == name) return f;
     known += concat(known.empty() ? "" : ", ", f.*by);
   }
-  throw InputError(concat(where, ": the model family '", name, "' is not known; there is ", known));
+  throw InputError(
+      concat(where, ": the model family '", shown_text(name), "' is not known; there is ", known));
 }
 
 std::unique_ptr<LanguageModel> from_config(const Family& family, const json& config,

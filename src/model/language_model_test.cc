@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/test_mutation.h"
 
 namespace trireme {
 namespace {
@@ -125,6 +127,35 @@ TEST(LanguageModel, LayerTypesWin) {
   EXPECT_EQ(error_of(config),
             "config.json: \"layer_types\" must be a list of 2 types, one a layer");
 }
+
+// Whatever a config.json says, it is a model of a bounded size or a refusal.
+void survive_damaged_configs(uint64_t seed, uint64_t count) {
+  std::vector<std::string> configs;
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"}) {
+    json config = sizes(type, 64, 2, 4, 2, 96, 131, true);
+    if (std::string_view(type) != "llama")
+      config["layer_types"] = {"full_attention", "full_attention"};
+    if (std::string_view(type) == "llama")
+      config["rope_scaling"] = {{"rope_type", "llama3"},
+                                {"factor", 8.0},
+                                {"low_freq_factor", 1.0},
+                                {"high_freq_factor", 4.0},
+                                {"original_max_position_embeddings", 64}};
+    if (std::string_view(type) == "qwen3")
+      config["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}};
+    configs.push_back(config.dump());
+  }
+  configs.push_back(
+      R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99})");
+  testing::survive(seed, count, [&](testing::Mutator& mutator) {
+    const std::string text = mutator.either(configs[mutator.below(configs.size())]);
+    load(parse_json<json>(text, "config.json"))->build(at::kFloat, 1);
+  });
+}
+
+TEST(LanguageModel, SurvivesDamagedConfigs) { survive_damaged_configs(1, 3000); }
+
+TEST(LongLanguageModel, SurvivesManyDamagedConfigs) { survive_damaged_configs(2, 100'000); }
 
 }  // namespace
 }  // namespace trireme

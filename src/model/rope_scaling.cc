@@ -27,7 +27,8 @@ RopeSpec::Kind kind_of(const std::string& name, const std::string& where) {
     if (name == one.name) return one.kind;
     known += concat(known.empty() ? "" : ", ", one.name);
   }
-  throw InputError(concat(where, ": the RoPE type '", name, "' is not known; there is ", known));
+  throw InputError(
+      concat(where, ": the RoPE type '", shown_text(name), "' is not known; there is ", known));
 }
 
 // g(m) of llm conventions: how YaRN sharpens attention.
@@ -39,12 +40,12 @@ std::vector<double> read_factors(ConfigReader& reader, const char* key, size_t c
   const json* list = reader.find(key);
   TRIREME_CHECK(list && list->is_array() && list->size() == count, reader.where(key),
                 " must be a list of ", count, " factors, got ",
-                list ? list->dump() : std::string("none"));
+                list ? shown_value(*list) : std::string("none"));
   std::vector<double> factors;
   for (const json& value : *list) {
     TRIREME_CHECK(
         value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0,
-        reader.where(key), " must hold factors above 0, got ", value.dump());
+        reader.where(key), " must hold factors above 0, got ", shown_value(value));
     factors.push_back(value.get<double>());
   }
   return factors;
@@ -79,7 +80,7 @@ void read_longrope(ConfigReader& reader, int64_t max_positions, RopeSpec& spec) 
 // What the type of scaling says; theta is set.
 void read_scaling(const json& object, const std::string& where, int64_t trained,
                   int64_t max_positions, RopeSpec& spec) {
-  TRIREME_CHECK(object.is_object(), where, " must be an object, got ", object.dump());
+  TRIREME_CHECK(object.is_object(), where, " must be an object, got ", shown_value(object));
   ConfigReader reader(object, where, "RoPE");
   const std::string type = reader.text("rope_type", reader.text("type", "default"));
   spec.kind = kind_of(type, where);
@@ -157,7 +158,8 @@ RopeSpec read_rope(ConfigReader& config, int64_t rotary_dim, int64_t max_positio
   if (parameters) {
     TRIREME_CHECK(!config.find("rope_scaling"), config.where("rope_scaling"),
                   " and \"rope_parameters\" contradict each other");
-    TRIREME_CHECK(parameters->is_object(), where, " must be an object, got ", parameters->dump());
+    TRIREME_CHECK(parameters->is_object(), where, " must be an object, got ",
+                  shown_value(*parameters));
     if (parameters->contains("rope_theta"))
       spec.theta = ConfigReader(*parameters, where, "RoPE").positive("rope_theta");
     read_scaling(*parameters, where, trained, max_positions, spec);
