@@ -5,6 +5,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -43,6 +44,10 @@ class FieldReader : public json::json_sax_t {
   }
   bool key(std::string& name) override {
     if (depth_ != 1) return true;
+    if (!seen_.insert(name).second) {
+      problem = concat("the key \"", shown(name), "\" occurs twice");
+      return false;
+    }
     at_field_ = name == field_;
     if (keys.size() < 200) keys += (keys.empty() ? "" : ", ") + name;
     return true;
@@ -72,7 +77,15 @@ class FieldReader : public json::json_sax_t {
     return true;
   }
 
+  static std::string shown(std::string_view name) {
+    std::string text(name.substr(0, 80));
+    for (char& c : text)
+      if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
+    return text;
+  }
+
   std::string_view field_;
+  std::set<std::string, std::less<>> seen_;  // keys of the object, not of those inside it
   int64_t depth_ = 0;
   bool at_field_ = false;
 };

@@ -174,6 +174,10 @@ TEST(DocumentReader, SaysWhatIsWrongWithALine) {
               std::string::npos);
     EXPECT_NE(error_of("{\"text\": \"a\"} {}", named).find("a.jsonl:3: expected one JSON object"),
               std::string::npos);
+    EXPECT_NE(
+        error_of("{\"text\": \"a\", \"n\": 1, \"text\": \"b\"}", named)
+            .find("a.jsonl:3: expected one JSON object a line: the key \"text\" occurs twice"),
+        std::string::npos);
     EXPECT_NE(error_of("{\"body\": {\"inner\": 2}, \"n\": 1}", named)
                   .find("a.jsonl:3: no field \"text\"; there are: body, n\n"),
               std::string::npos);
