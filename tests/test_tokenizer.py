@@ -343,7 +343,11 @@ def test_all_of_the_standard_library_and_much_noise(style, style_file):
     assert_same_ids(*style_file(style), stdlib_texts(1000) + random_texts(50_000, SEED + 2))
 
 
-@pytest.mark.parametrize("style", ["gpt2", "deepseek", "llama2"])
+PUBLISHED = ["gpt2", "llama3", "qwen2", "deepseek", "starcoder", "llama2", "mistral", "gemma"]
+
+
+@pytest.mark.parametrize("style", [style if style in ("gpt2", "deepseek", "llama2") else
+                                   pytest.param(style, marks=pytest.mark.slow) for style in PUBLISHED])
 def test_words_of_a_megabyte(style, style_file):
     rng = random.Random(SEED)
     letters = "abcdefghijklmnopqrstuvwxyz"

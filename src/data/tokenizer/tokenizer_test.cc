@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/test_mutation.h"
 #include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/test_text.h"
 #include "data/tokenizer/train.h"
@@ -372,6 +373,16 @@ TEST(Tokenizer, SurvivesFilesThatMakeNoSense) {
 TEST(LongTokenizer, SurvivesManyFilesThatMakeNoSense) {
   expect_survival(llama2(), 20'000);
   expect_survival(json::parse(small_byte_level().to_json()), 20'000);
+}
+
+// Cut, flipped, repeated bytes, huge numbers, deep nests, long texts, keys that come twice.
+TEST(LongTokenizer, SurvivesDamagedAndHostileFiles) {
+  const std::string files[] = {llama2().dump(), small_byte_level().to_json()};
+  testing::survive(19, 20'000, [&](testing::Mutator& mutator) {
+    const Tokenizer tokenizer =
+        Tokenizer::parse(mutator.either(files[mutator.below(std::size(files))]), "t.json");
+    tokenizer.decode(tokenizer.encode("ab a\u00E9\u4E2D<s> 12"));
+  });
 }
 
 TEST(LoneSurrogates, BecomeTheReplacementCharacter) {
