@@ -168,13 +168,43 @@ def test_tensors_missing_and_unused_are_named(tmp_path, trireme):
     assert trireme(*scores).stdout == whole
 
 
-# In every family, a directory that was written from one that was read holds the same.
-@pytest.mark.parametrize("family", tiny_models.FAMILIES)
-def test_every_family_goes_through(tmp_path, trireme, family):
-    source = tiny_models.save(tmp_path / "in", tiny_models.make(family), torch.bfloat16)
+# In every family and type, tied or not, a directory that was written from one that was read holds the same. Each family
+# is tried tied and untied, each type several times; all combinations are for --long.
+EVERY = [(family, dtype, tied) for family in tiny_models.FAMILIES for dtype in DTYPES for tied in (False, True)]
+SOME = [(family, dtype, tied) for i, family in enumerate(tiny_models.FAMILIES)
+        for dtype, tied in zip((list(DTYPES) * 3)[i:], (False, True))]
+
+
+@pytest.mark.parametrize("family, dtype, tied",
+                         [pytest.param(*case, marks=[] if case in SOME else pytest.mark.slow) for case in EVERY])
+def test_every_family_goes_through(tmp_path, trireme, family, dtype, tied):
+    model = tiny_models.make(family, tie_word_embeddings=tied)
+    source = tiny_models.save(tmp_path / "in", model, DTYPES[dtype])
+    expected = tiny_models.weights(source)
+    assert ("lm_head.weight" in expected) == (not tied)
     trireme("ckpt", "convert", source, "ours", "--to", "trireme")
     trireme("ckpt", "convert", "ours", "out", "--to", "hf")
-    same_bits(tiny_models.weights(tmp_path / "out"), tiny_models.weights(source))
+    same_bits(tiny_models.weights(tmp_path / "out"), expected)
+    loaded, loading = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto", output_loading_info=True)
+    assert not any(loading.values()) and loaded.dtype == DTYPES[dtype]
+    assert (loaded.lm_head.weight.data_ptr() == loaded.get_input_embeddings().weight.data_ptr()) == tied
+    same_bits(dict(loaded.state_dict()), {name: x.to(DTYPES[dtype]) for name, x in model.state_dict().items()})
+
+
+# What a run writes goes the same way: out of it, and in again, tied and untied.
+@pytest.mark.parametrize("family, tied", [("llama", True), ("gpt2", False), ("gemma3_text", True), ("qwen3", False)])
+def test_a_runs_weights_come_back(tmp_path, trireme, family, tied):
+    source = tiny_models.save(tmp_path / "hf", tiny_models.make(family, tie_word_embeddings=tied))
+    trireme("train", *recipe(tmp_path, source, **{"optimizer.lr": 1e-2, "run.dir": "run"}))
+    trireme("ckpt", "convert", "run", "out", "--to", "hf")
+    trireme("ckpt", "convert", "out", "again", "--to", "trireme")
+    out, again = tiny_models.weights(tmp_path / "out"), tiny_models.weights(tmp_path / "again")
+    same_bits(out, again)
+    same_bits(out, tiny_models.weights(tmp_path / "run/checkpoints/step-00000002"))
+    assert out.keys() == tiny_models.weights(source).keys() and not all(
+        torch.equal(out[name], tensor) for name, tensor in tiny_models.weights(source).items())
+    state = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in out.items())
 
 
 def test_tied_weights(tmp_path, trireme):
