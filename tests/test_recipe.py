@@ -109,7 +109,8 @@ def test_what_is_derived(trireme, tmp_path):
     derived = {k: v["value"] for k, v in values.items() if v["origin"] == "derived"}
     assert derived.pop("run.threads") >= 1
     assert derived == {"run.name": "night", "run.dir": None, "model.kv_heads": 4, "model.head_dim": 16,
-                       "model.tie_embeddings": False, "model.max_positions": 32, "batch.micro": 2}
+                       "model.tie_embeddings": False, "model.max_positions": 32, "batch.micro": 2,
+                       "data.bos": "none", "data.eos": "<|endoftext|>", "eval.at_start": False}
 
 
 def test_tokens_are_rounded_up_to_whole_steps(trireme, tmp_path):

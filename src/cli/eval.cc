@@ -54,7 +54,7 @@ void score_lines(const Options& options) {
       TRIREME_CHECK(line["text"].is_string(), where, ": \"text\" must be a text");
       TRIREME_CHECK(loaded.tokenizer, where, ": ", loaded.origin,
                     " has no tokenizer.json; give \"ids\"");
-      texts.push_back(loaded.tokenizer->encode(line["text"].get<std::string>()));
+      texts.push_back(loaded.encode(line["text"].get<std::string>()));
     }
     longest = std::max(longest, texts.back().size());
   }

@@ -79,7 +79,7 @@ Continuation continue_text(Generator& generator, const Tokenizer& tokenizer,
 }
 
 std::vector<int32_t> prompt_ids(const LoadedModel& loaded, const std::string& text) {
-  std::vector<int32_t> ids = loaded.tokenizer->encode(text);
+  std::vector<int32_t> ids = loaded.encode(text);
   if (ids.empty() && !loaded.end_tokens.empty()) ids.push_back(loaded.end_tokens[0]);
   return ids;
 }

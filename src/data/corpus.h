@@ -5,7 +5,8 @@
 // into it (corpus_build.h makes it). docs/data.md draws the format.
 //
 // Words. A *document* is one text file or one line of a .jsonl file; it is encoded by itself and
-// followed by the end-of-text token. A *part* is what is shuffled together: the entries of a blend
+// followed by the end-of-text token; where the tokenizer has a begin-of-text token, that stands
+// before it. A *part* is what is shuffled together: the entries of a blend
 // each have their own, otherwise there is one. A *split* is train or held_out: a document belongs
 // to the one that the hash of its content says, so equal documents are never on both sides. A
 // *stream* is the documents of one (part, split), one behind the other in an order given by their
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -27,7 +29,7 @@ namespace trireme {
 // One document of a stream, as documents.bin holds it.
 struct DocumentRecord {
   uint64_t first_token;  // counted from the stream's first
-  uint64_t tokens;       // with the end-of-text token
+  uint64_t tokens;       // with the tokens that begin and end a text
   uint64_t bytes;        // of text
   uint64_t hash;         // of the text, XXH3-64
   uint64_t line;         // 1, 2, … in a .jsonl file, 0: the whole file
@@ -67,6 +69,10 @@ class Corpus {
   fs::path tokenizer_path() const { return directory_ / "tokenizer.json"; }
   int64_t vocab() const { return manifest_.vocab; }
   int32_t end_of_text() const { return static_cast<int32_t>(manifest_.end_of_text); }
+  std::optional<int32_t> begin_of_text() const {
+    return manifest_.begin_of_text ? std::optional(static_cast<int32_t>(*manifest_.begin_of_text))
+                                   : std::nullopt;
+  }
   // Bytes of text that an id stands for, by id; 0 for special tokens.
   std::span<const uint32_t> bytes_by_token() const;
 

@@ -36,9 +36,12 @@ struct CorpusOptions {
   // Exactly one of the two:
   int64_t train_vocab = 0;  // train a byte-level BPE of so many ids on the train split
   fs::path tokenizer;       // or: a tokenizer.json that has an end-of-text token
-  double held_out = 0.05;   // share of the documents, [0, 1)
-  fs::path cache;           // holds the corpora; made when missing
-  int threads = 1;          // changes nothing but the time
+  // Tokens before and after each document, as the tokenizer spells them. Empty: none before, and
+  // after it the tokenizer's own end of text.
+  std::string begin_of_text, end_of_text;
+  double held_out = 0.05;                           // share of the documents, [0, 1)
+  fs::path cache;                                   // holds the corpora; made when missing
+  int threads = 1;                                  // changes nothing but the time
   uint64_t document_max_bytes = uint64_t{1} << 30;  // a longer one is an error
 };
 

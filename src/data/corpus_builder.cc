@@ -295,10 +295,15 @@ class Builder {
   }
 
   void describe_tokenizer() {
-    const auto end_of_text = tokenizer_->end_of_text();
+    const auto end_of_text = options_.end_of_text.empty()
+                                 ? tokenizer_->end_of_text()
+                                 : std::optional(id_of("data.eos", options_.end_of_text));
     TRIREME_CHECK(end_of_text, "data.tokenizer: ", options_.tokenizer.string(),
-                  " has no token that ends a text, such as <|endoftext|> or </s>");
+                  " has no token that ends a text, such as <|endoftext|> or </s>",
+                  "\nnext: name one of its tokens by data.eos");
     manifest_.end_of_text = *end_of_text;
+    if (!options_.begin_of_text.empty())
+      manifest_.begin_of_text = id_of("data.bos", options_.begin_of_text);
     manifest_.vocab = tokenizer_->vocab_size();
     manifest_.token_bytes = manifest_.vocab <= 65536 ? 2 : 4;
     if (!options_.tokenizer.empty()) manifest_.tokenizer = options_.tokenizer.string();
@@ -306,6 +311,12 @@ class Builder {
     std::snprintf(hex, sizeof hex, "%016llx",
                   static_cast<unsigned long long>(tokenizer_->fingerprint()));
     manifest_.fingerprint = hex;
+  }
+
+  int32_t id_of(const char* key, const std::string& token) const {
+    const auto id = tokenizer_->id_of(token);
+    TRIREME_CHECK(id, key, ": the tokenizer has no token ", token);
+    return *id;
   }
 
   template <class Id>
@@ -317,10 +328,11 @@ class Builder {
       std::vector<uint64_t> encoded;  // documents, whose ids lie one behind the other
       for_each_known(chunk, input, [&](std::string_view text, uint64_t d) {
         const size_t before = ids.size();
+        if (manifest_.begin_of_text) ids.push_back(static_cast<int32_t>(*manifest_.begin_of_text));
+        const auto text_begin = static_cast<std::ptrdiff_t>(ids.size());
         tokenizer_->encode_plain(text, ids);
         const auto end_of_text = static_cast<int32_t>(manifest_.end_of_text);
-        TRIREME_CHECK(std::find(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(),
-                                end_of_text) == ids.end(),
+        TRIREME_CHECK(std::find(ids.begin() + text_begin, ids.end(), end_of_text) == ids.end(),
                       "data: ", input.file->name,
                       ": the tokenizer puts its end-of-text token into the ",
                       "text itself, which would cut the document");

@@ -14,7 +14,7 @@ namespace {
 
 // Part of every name: a change of the format, of the order of documents, or of what the same
 // options train, gives corpora other names.
-constexpr const char* kFormat = "trireme-corpus 1";
+constexpr const char* kFormat = "trireme-corpus 2";
 
 // Text whose parts cannot run into one another.
 class Key {
@@ -42,6 +42,7 @@ void add_options(Key& key, const CorpusOptions& options, const CorpusInputs& inp
   char share[32];
   std::snprintf(share, sizeof share, "%.17g", options.held_out);
   key.add(kFormat).add(share).add(static_cast<uint64_t>(options.train_vocab));
+  key.add(options.begin_of_text).add(options.end_of_text);
   for (size_t s = 0; s < options.sources.size(); ++s)
     key.add(options.sources[s].path)
         .add(options.sources[s].field)

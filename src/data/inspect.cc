@@ -220,6 +220,7 @@ std::string corpus_json(const Corpus& corpus) {
                        {"tokenizer", m.tokenizer},
                        {"fingerprint", m.fingerprint},
                        {"vocab", m.vocab},
+                       {"begin_of_text", m.begin_of_text ? json(*m.begin_of_text) : json()},
                        {"end_of_text", m.end_of_text},
                        {"train", json_of(sum_of(corpus, Split::train))},
                        {"held_out", json_of(sum_of(corpus, Split::held_out))},

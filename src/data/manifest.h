@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,12 +46,13 @@ struct CorpusStream {
 struct CorpusManifest {
   std::string id;  // the directory's name
   double held_out = 0;
-  std::string tokenizer;    // "bpe, trained on the train split" or a path
-  std::string fingerprint;  // of it, 16 hex digits
-  int64_t vocab = 0;        // ids are below it
-  int64_t end_of_text = 0;
-  int64_t token_bytes = 2;            // 2 or 4: of an id in tokens.bin
-  std::vector<CorpusStream> streams;  // part 0 train, part 0 held out, part 1 train, …
+  std::string tokenizer;                 // "bpe, trained on the train split" or a path
+  std::string fingerprint;               // of it, 16 hex digits
+  int64_t vocab = 0;                     // ids are below it
+  std::optional<int64_t> begin_of_text;  // before each document; most tokenizers have none
+  int64_t end_of_text = 0;               // after each
+  int64_t token_bytes = 2;               // 2 or 4: of an id in tokens.bin
+  std::vector<CorpusStream> streams;     // part 0 train, part 0 held out, part 1 train, …
   std::vector<CorpusSource> sources;
   std::vector<CorpusFile> files;
   struct Stored {

@@ -81,6 +81,11 @@ TextSample TextSamples::sample(uint64_t index) const {
   const auto labels = static_cast<size_t>(place.labels);
   const uint64_t ring = parts_[place.part].tokens.size();
   const int32_t end_of_text = corpus_->end_of_text();
+  const std::optional<int32_t> begin_of_text = corpus_->begin_of_text();
+  // The two tokens may be the same: then only one before another ends a document.
+  const auto is_end = [&](int32_t token, int32_t next) {
+    return token == end_of_text && (!begin_of_text || next == *begin_of_text);
+  };
   const std::span<const uint32_t> bytes_by_token = corpus_->bytes_by_token();
 
   TextSample sample;
@@ -90,12 +95,14 @@ TextSample TextSamples::sample(uint64_t index) const {
   sample.documents.assign(sequence, 0);
   uint64_t at = place.start;  // of the label
   int32_t input = token(place, at == 0 ? ring - 1 : at - 1), document = 0, position = 0;
+  const bool cut = begin_of_text && !is_end(input, token(place, at));
+  if (cut) input = *begin_of_text;
   for (size_t t = 0; t < sequence; ++t) {
     sample.positions[t] = position++;
     if (options_.document_attention) sample.documents[t] = document;
     if (t >= labels) continue;
     const int32_t label = token(place, at);
-    const bool ends = input == end_of_text;
+    const bool ends = is_end(input, label) && !(cut && t == 0);
     sample.tokens[t] = input;
     if (!ends || !options_.document_attention) {
       sample.labels[t] = label;

@@ -11,6 +11,9 @@
 // of Permutation(windows, seed, "data/windows/<part>", e). A short window is filled up with
 // end-of-text tokens that have no label and count to its last document.
 //
+// Where documents begin with a begin-of-text token, a window that begins inside a document has that
+// token in place of its first input: a model that never met a text without it is not asked to.
+//
 // With document_attention the end-of-text token of a document has no label either: the first token
 // of a document is predicted from nothing, so it is the one token that is never a label.
 //
@@ -25,6 +28,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/blend.h"
@@ -74,6 +78,10 @@ class TextSamples {
   TextSample sample(uint64_t index) const;
   Place place(uint64_t index) const;
 
+  // The windows of a part in the held-out split, as numbers of samples.
+  std::pair<uint64_t, uint64_t> range_of(uint64_t part) const {
+    return {windows_before_[part], windows_before_[part + 1]};
+  }
   // Windows of all parts together. Without a blend each is given once in so many samples.
   uint64_t samples_per_epoch() const { return windows_before_.back(); }
   const TextSampleOptions& options() const { return options_; }

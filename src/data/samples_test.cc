@@ -256,6 +256,54 @@ TEST(Samples, LabelBytesAreTheBytesOfTheLabels) {
   EXPECT_EQ(bytes, expected);
 }
 
+// The same construction for documents that begin with a token of their own, which may be the one
+// that ends them: each document, laid out whole, is followed by the next.
+TEST(Samples, DocumentsMayBeginWithAToken) {
+  for (const int32_t begin : {59'999, kEnd}) {
+    const TempDir dir;
+    const std::vector<Ids> documents = numbered({7, 1, 12, 2, 30, 5});
+    const Corpus corpus =
+        write_hand_corpus(dir.path / "c", {{documents, documents}}, kVocab, kEnd, begin);
+    struct Token {
+      int32_t id;
+      bool begins, ends;
+    };
+    std::vector<Token> ring;
+    for (const Ids& ids : documents) {
+      ring.push_back({begin, true, false});
+      for (const int32_t id : ids) ring.push_back({id, false, false});
+      ring.push_back({kEnd, false, true});
+    }
+    for (const Split split : {Split::train, Split::held_out})
+      for (const bool attention : {false, true}) {
+        TextSampleOptions options = options_of(8, split);
+        options.document_attention = attention;
+        const TextSamples samples(corpus, options);
+        for (uint64_t index = 0; index < samples.samples_per_epoch(); ++index) {
+          const TextSamples::Place place = samples.place(index);
+          const TextSample sample = samples.sample(index);
+          int32_t document = 0, position = 0;
+          int64_t valid = 0;
+          for (int64_t t = 0; t < place.labels; ++t) {
+            const auto i = static_cast<size_t>(t);
+            const size_t at = (place.start + i) % ring.size();
+            const Token& input = ring[(at + ring.size() - 1) % ring.size()];
+            const Token& label = ring[at];
+            // A window that begins inside a document begins with the token.
+            EXPECT_EQ(sample.tokens[i], t == 0 && !input.ends ? begin : input.id);
+            EXPECT_EQ(sample.labels[i], attention && label.begins ? kNoLabel : label.id);
+            EXPECT_EQ(sample.documents[i], attention ? document : 0);
+            EXPECT_EQ(sample.positions[i], position);
+            valid += sample.labels[i] != kNoLabel;
+            ++position;
+            if (input.ends) ++document, position = 0;
+          }
+          EXPECT_EQ(sample.valid, valid);
+        }
+      }
+  }
+}
+
 TEST(Samples, WideIdsAreReadWhole) {
   const TempDir dir;
   const Ids ids = {70'000, 65'535, 65'536, 100'000, 5};

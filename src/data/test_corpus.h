@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,14 +54,16 @@ struct HandPart {
   std::vector<Ids> train, held_out;
 };
 
-// Id i stands for i + 1 bytes of text; `end_of_text` for none.
+// Id i stands for i + 1 bytes of text; `end_of_text` and `begin_of_text` for none.
 inline Corpus write_hand_corpus(const fs::path& directory, const std::vector<HandPart>& parts,
-                                int64_t vocab, int32_t end_of_text) {
+                                int64_t vocab, int32_t end_of_text,
+                                std::optional<int32_t> begin_of_text = {}) {
   make_directories(directory);
   CorpusManifest manifest;
   manifest.id = directory.filename().string();
   manifest.vocab = vocab;
   manifest.end_of_text = end_of_text;
+  manifest.begin_of_text = begin_of_text;
   manifest.token_bytes = vocab <= 65536 ? 2 : 4;
   manifest.files.push_back({.name = "hand", .xxh128 = ""});
   std::string tokens, records, token_bytes;
@@ -75,6 +78,7 @@ inline Corpus write_hand_corpus(const fs::path& directory, const std::vector<Han
     for (const auto* documents : {&part.train, &part.held_out}) {
       CorpusStream stream{.first_token = first_token, .first_document = first_document};
       for (Ids ids : *documents) {
+        if (begin_of_text) ids.insert(ids.begin(), *begin_of_text);
         ids.push_back(end_of_text);
         append(records, DocumentRecord{.first_token = stream.tokens,
                                        .tokens = ids.size(),
@@ -94,7 +98,8 @@ inline Corpus write_hand_corpus(const fs::path& directory, const std::vector<Han
     }
   }
   for (int64_t id = 0; id < vocab; ++id)
-    append(token_bytes, static_cast<uint32_t>(id == end_of_text ? 0 : id + 1));
+    append(token_bytes,
+           static_cast<uint32_t>(id == end_of_text || id == begin_of_text ? 0 : id + 1));
   for (const auto& [name, content] :
        {std::pair("tokens.bin", &tokens), std::pair("documents.bin", &records),
         std::pair("token_bytes.bin", &token_bytes)}) {

@@ -15,6 +15,9 @@ CorpusOptions corpus_options(const Recipe& recipe) {
   if (recipe.has("data.tokenizer")) options.tokenizer = recipe.text("data.tokenizer");
   else if (recipe.has("data.tokenizer.train"))
     options.train_vocab = recipe.integer("data.tokenizer.vocab");
+  if (recipe.has("data.bos") && recipe.text("data.bos") != kNoToken)
+    options.begin_of_text = recipe.text("data.bos");
+  if (recipe.has("data.eos")) options.end_of_text = recipe.text("data.eos");
   options.held_out = recipe.number("data.held_out");
   options.cache = recipe.text("data.cache");
   options.threads = static_cast<int>(recipe.integer("run.threads"));

@@ -5,9 +5,10 @@
 //   const TextSamples held_out(corpus, sample_options(recipe, Split::held_out));
 //
 // Keys read: data.source (path, weight, field), data.field, data.tokenizer or data.tokenizer.train
-// and .vocab, data.held_out, data.cache, data.sequence, data.document_attention,
-// data.document_positions, run.seed, run.threads. Paths are relative to the working directory. A
-// recipe that names no tokenizer leaves both choices open, for the caller to fill in.
+// and .vocab, data.bos, data.eos, data.held_out, data.cache, data.sequence,
+// data.document_attention, data.document_positions, run.seed, run.threads. Paths are relative to
+// the working directory. A recipe that names no tokenizer leaves both choices open, for the caller
+// to fill in.
 #pragma once
 
 #include "base/recipe/recipe.h"
@@ -15,6 +16,9 @@
 #include "data/samples.h"
 
 namespace trireme {
+
+// What data.bos says where no token stands before a document.
+inline constexpr std::string_view kNoToken = "none";
 
 CorpusOptions corpus_options(const Recipe& recipe);
 TextSampleOptions sample_options(const Recipe& recipe, Split split);

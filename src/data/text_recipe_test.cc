@@ -35,6 +35,8 @@ source = [{ path = "a", weight = 0.75 }, { path = "b.jsonl", weight = 0.25, fiel
 field = "content"
 tokenizer = { train = "bpe", vocab = 500 }
 sequence = 32
+bos = "<s>"
+eos = "</s>"
 held_out = 0.125
 cache = "/tmp/prepared"
 document_attention = false
@@ -48,6 +50,8 @@ document_positions = true
   EXPECT_EQ(options.sources[1].field, "body");
   EXPECT_EQ(options.train_vocab, 500);
   EXPECT_TRUE(options.tokenizer.empty());
+  EXPECT_EQ(options.begin_of_text, "<s>");
+  EXPECT_EQ(options.end_of_text, "</s>");
   EXPECT_EQ(options.held_out, 0.125);
   EXPECT_EQ(options.cache, "/tmp/prepared");
   EXPECT_EQ(options.threads, 3);
@@ -58,6 +62,12 @@ document_positions = true
   EXPECT_FALSE(samples.document_attention);
   EXPECT_TRUE(samples.document_positions);
   EXPECT_EQ(samples.weights, (std::vector<double>{0.75, 0.25}));
+}
+
+TEST(TextRecipe, NoneIsNoToken) {
+  const Recipe recipe =
+      recipe_of("source = [\"a\"]\ntokenizer = \"t.json\"\nsequence = 32\nbos = \"none\"\n");
+  EXPECT_EQ(corpus_options(recipe).begin_of_text, "");
 }
 
 TEST(TextRecipe, DefaultsAreThoseOfTheSchema) {

@@ -131,7 +131,7 @@ class ClickTables final : public TableState {
 
 class ClickEvaluation final : public Evaluation {
  public:
-  void add(const std::vector<Batch>& batches, const StepResult& result) override {
+  void add(size_t, const std::vector<Batch>& batches, const StepResult& result) override {
     for (size_t i = 0; i < batches.size(); ++i) {
       const at::Tensor logits = result.results[i].at("logits").to(at::kDouble).contiguous();
       const at::Tensor labels = batches[i].at("labels").to(at::kDouble).contiguous();
@@ -216,11 +216,13 @@ class Ctr final : public Task {
     return batch.at("weights").sum().item<double>();
   }
 
-  uint64_t held_out_samples() const override { return judged_; }
-  Batch held_out_batch(uint64_t first, int64_t count) const override {
+  std::vector<SampleRange> held_out_sets() const override {
+    return judged_ > 0 ? std::vector<SampleRange>{{0, judged_}} : std::vector<SampleRange>();
+  }
+  Batch held_out_batch(uint64_t first, int64_t count, uint64_t end) const override {
     return batch(count, [&](int64_t i) -> std::optional<uint64_t> {
       const uint64_t at = first + static_cast<uint64_t>(i);
-      return at < judged_ ? std::optional(train_ + at) : std::nullopt;
+      return at < end ? std::optional(train_ + at) : std::nullopt;
     });
   }
   Want evaluation_wants() const override { return Want::logits; }

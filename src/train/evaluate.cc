@@ -43,6 +43,8 @@ TextScore evaluate_texts(const std::string& path, const std::vector<std::string>
   const TemporaryFolder folder;
   write_file(folder.path / "tokenizer.json", loaded.tokenizer->to_json());
   CorpusOptions options{.tokenizer = folder.path / "tokenizer.json",
+                        .begin_of_text = loaded.boundaries.begin,
+                        .end_of_text = loaded.boundaries.end,
                         .held_out = 0,
                         .cache = folder.path,
                         .threads = threads};

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/text_recipe.h"
+#include "data/tokenizer/train.h"
 #include "state/hugging_face.h"
 #include "state/tensor_stream.h"
 #include "train/run_directory.h"
@@ -126,6 +127,12 @@ std::vector<int32_t> StoredModel::end_tokens() const {
   return {};
 }
 
+Boundaries StoredModel::boundaries() const {
+  constexpr const char* kConfig = "tokenizer_config.json";
+  return boundaries_of(*tokenizer, has(checkpoint, kConfig) ? checkpoint.attachment(kConfig) : "",
+                       concat(origin(), "/", kConfig));
+}
+
 StoredModel open_model(Storage& storage, const std::string& path) {
   Checkpoint checkpoint = open_tensors(storage, fs::exists(path) ? fs::path(path) : find_run(path));
   const std::string origin = checkpoint.path().string();
@@ -144,6 +151,15 @@ StoredModel open_model(Storage& storage, const std::string& path) {
   return stored;
 }
 
+std::vector<int32_t> LoadedModel::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  if (!boundaries.begin.empty()) ids.push_back(*tokenizer->id_of(boundaries.begin));
+  const size_t begin = ids.size();
+  tokenizer->encode(text, ids);
+  if (begin > 0 && ids.size() > begin && ids[begin] == ids[0]) ids.erase(ids.begin());
+  return ids;
+}
+
 LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
                        at::ScalarType dtype) {
   PosixStorage storage;
@@ -154,6 +170,7 @@ LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
   loaded.lanes = std::make_unique<Lanes>(threads, false, nullptr);
   loaded.parameters = std::make_unique<Parameters>(loaded.model, dtype, Mesh(), 0, false, threads);
   load_checkpoint(stored.checkpoint, loaded.model, {*loaded.parameters});
+  if (stored.tokenizer) loaded.boundaries = stored.boundaries();
   loaded.family = std::move(stored.family);
   loaded.tokenizer = std::move(stored.tokenizer);
   return loaded;
@@ -161,18 +178,42 @@ LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
 
 CorpusOptions corpus_of(const Recipe& recipe) {
   CorpusOptions options = corpus_options(recipe);
-  if (!recipe.has("model.from") || options.train_vocab > 0 || !options.tokenizer.empty())
+  if (options.train_vocab > 0) {
+    if (options.end_of_text.empty()) options.end_of_text = BpeTraining().special_tokens[0];
     return options;
-  PosixStorage storage;
-  const std::string& from = recipe.text("model.from");
-  const Checkpoint checkpoint =
-      open_tensors(storage, fs::exists(from) ? fs::path(from) : find_run(from));
-  options.tokenizer = checkpoint.path() / "tokenizer.json";
-  TRIREME_CHECK(has(checkpoint, "tokenizer.json"), recipe.where("model.from"), ": ",
-                checkpoint.path().string(), " has no tokenizer.json",
-                "\nnext: name one by data.tokenizer, or convert an old kind with transformers'"
-                " AutoTokenizer and save_pretrained()");
+  }
+  if (options.tokenizer.empty()) {
+    PosixStorage storage;
+    const std::string& from = recipe.text("model.from");
+    const Checkpoint checkpoint =
+        open_tensors(storage, fs::exists(from) ? fs::path(from) : find_run(from));
+    options.tokenizer = checkpoint.path() / "tokenizer.json";
+    TRIREME_CHECK(has(checkpoint, "tokenizer.json"), recipe.where("model.from"), ": ",
+                  checkpoint.path().string(), " has no tokenizer.json",
+                  "\nnext: name one by data.tokenizer, or convert an old kind with transformers'"
+                  " AutoTokenizer and save_pretrained()");
+  }
+  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  const auto known = [&](const char* key, const std::string& token) {
+    TRIREME_CHECK(token.empty() || tokenizer.id_of(token), recipe.where(key), ": ", key, " = ",
+                  token, ", but ", options.tokenizer.string(), " has no such token");
+  };
+  if (recipe.has("data.bos")) known("data.bos", options.begin_of_text);
+  if (recipe.has("data.eos")) known("data.eos", options.end_of_text);
+  if (recipe.has("data.bos") && recipe.has("data.eos")) return options;
+  const Boundaries own = boundaries_beside(tokenizer, options.tokenizer);
+  if (!recipe.has("data.bos")) options.begin_of_text = own.begin;
+  if (!recipe.has("data.eos")) options.end_of_text = own.end;
   return options;
+}
+
+void derive_boundaries(Recipe& recipe) {
+  const CorpusOptions options = corpus_of(recipe);
+  if (!recipe.has("data.bos"))
+    recipe.set_derived(
+        "data.bos", options.begin_of_text.empty() ? std::string(kNoToken) : options.begin_of_text);
+  if (!recipe.has("data.eos") && !options.end_of_text.empty())
+    recipe.set_derived("data.eos", options.end_of_text);
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/boundaries.h"
 #include "data/corpus_build.h"
 #include "data/tokenizer/tokenizer.h"
 #include "engine/lanes.h"
@@ -27,6 +28,8 @@ struct StoredModel {
   std::string origin() const { return checkpoint.path().string(); }
   // Ends a text: generation_config.json's, else config.json's, else the tokenizer's end of text.
   std::vector<int32_t> end_tokens() const;
+  // Around a text, by the tokenizer and its tokenizer_config.json. REQUIRES: tokenizer.
+  Boundaries boundaries() const;
 };
 
 // `path` is what open_tensors() takes, or the name of a run below runs/. `storage` outlives it.
@@ -46,6 +49,11 @@ struct LoadedModel {
   std::unique_ptr<Lanes> lanes;
   std::unique_ptr<Parameters> parameters;
   std::vector<int32_t> end_tokens;
+  Boundaries boundaries;  // empty without a tokenizer
+
+  // The ids of a text as the model is used to meet one: with its BOS, if it has one and the text
+  // does not spell it itself. REQUIRES: tokenizer.
+  std::vector<int32_t> encode(std::string_view text) const;
 };
 
 // `sequence` is the longest text; 0 takes the model's own. Stored weights of any float type become
@@ -54,6 +62,11 @@ LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
                        at::ScalarType dtype = at::kFloat);
 
 // The corpus of a recipe; without a tokenizer of its own it is encoded by that of model.from.
+// Tokens around documents that the recipe does not name are those of boundaries_beside() the
+// tokenizer.
 CorpusOptions corpus_of(const Recipe& recipe);
+
+// Fills in data.bos and data.eos. InputError: as corpus_of().
+void derive_boundaries(Recipe& recipe);
 
 }  // namespace trireme

@@ -20,28 +20,44 @@
 namespace trireme {
 namespace {
 
+// Held-out windows of one source of a blend, or of all sources where there is no blend.
+struct HeldOutSource {
+  std::string key;  // of its loss in the metrics
+  SampleRange samples;
+};
+
 // Bits per byte = total nats / (ln 2 * bytes of the text that the labels stand for).
 class TextEvaluation final : public Evaluation {
  public:
-  void add(const std::vector<Batch>& batches, const StepResult& result) override {
+  explicit TextEvaluation(const std::vector<HeldOutSource>& sources)
+      : sources_(sources), sums_(3 * sources.size()) {}
+
+  void add(size_t set, const std::vector<Batch>& batches, const StepResult& result) override {
     const WeightedSum& loss = result.losses.at("loss");
-    nats_ += loss.sum;
-    tokens_ += loss.weight;
+    double* const sums = &sums_[3 * set];
+    sums[kNats] += loss.sum;
+    sums[kTokens] += loss.weight;
     for (const Batch& batch : batches)
-      bytes_ += static_cast<double>(batch.at("label_bytes").item<int64_t>());
+      sums[kBytes] += static_cast<double>(batch.at("label_bytes").item<int64_t>());
   }
 
   NamedValues finish(Communicator& data_ranks) override {
-    double sums[] = {nats_, tokens_, bytes_};
-    data_ranks.all_reduce_sum(sums);
-    const double loss = sums[0] / sums[1];
-    return {{"loss", loss},
-            {"bits_per_byte", sums[0] / (std::numbers::ln2 * sums[2])},
-            {"perplexity", std::exp(loss)}};
+    data_ranks.all_reduce_sum(sums_);
+    double all[3] = {};
+    for (size_t i = 0; i < sums_.size(); ++i) all[i % 3] += sums_[i];
+    const double loss = all[kNats] / all[kTokens];
+    NamedValues values = {{"loss", loss},
+                          {"bits_per_byte", all[kNats] / (std::numbers::ln2 * all[kBytes])},
+                          {"perplexity", std::exp(loss)}};
+    for (size_t s = 0; s < sources_.size() && sources_.size() > 1; ++s)
+      values.emplace_back(sources_[s].key, sums_[3 * s + kNats] / sums_[3 * s + kTokens]);
+    return values;
   }
 
  private:
-  double nats_ = 0, tokens_ = 0, bytes_ = 0;
+  enum { kNats, kTokens, kBytes };
+  const std::vector<HeldOutSource>& sources_;
+  std::vector<double> sums_;  // [sources, 3]
 };
 
 class Pretrain final : public Task {
@@ -61,9 +77,7 @@ class Pretrain final : public Task {
     attachments_ = make_attachments();
     if (recipe.number("data.held_out") > 0) {
       held_out_.emplace(corpus_, sample_options(recipe, Split::held_out));
-      held_out_samples_ = held_out_->samples_per_epoch();
-      if (const int64_t most = recipe.integer("eval.max_samples"); most > 0)
-        held_out_samples_ = std::min<uint64_t>(held_out_samples_, static_cast<uint64_t>(most));
+      choose_held_out(recipe);
     }
     if (sample_texts_ > 0) {
       sample_tokens_ = recipe.integer("eval.sample_tokens");
@@ -84,7 +98,12 @@ class Pretrain final : public Task {
         {"parameters", format_count(static_cast<uint64_t>(model_.parameter_count()))});
     words_.model.push_back({"training samples", concat(format_count(train_.samples_per_epoch()),
                                                        " of ", sequence_, " tokens an epoch")});
-    words_.model.push_back({"held-out samples", format_count(held_out_samples_)});
+    uint64_t held_out_samples = 0;
+    for (const HeldOutSource& source : held_out_sources_)
+      held_out_samples += source.samples.end - source.samples.begin;
+    words_.model.push_back({"held-out samples", format_count(held_out_samples)});
+    for (const HeldOutSource& source : held_out_sources_)
+      if (held_out_sources_.size() > 1) words_.held_out.push_back({source.key, source.key});
   }
 
   const Model& model() const override { return model_; }
@@ -103,13 +122,17 @@ class Pretrain final : public Task {
     return static_cast<double>(batch.at("valid").item<int64_t>());
   }
 
-  uint64_t held_out_samples() const override { return held_out_samples_; }
-  Batch held_out_batch(uint64_t first, int64_t count) const override {
-    return text_batch(*held_out_, held_out_samples_, first, count);
+  std::vector<SampleRange> held_out_sets() const override {
+    std::vector<SampleRange> sets;
+    for (const HeldOutSource& source : held_out_sources_) sets.push_back(source.samples);
+    return sets;
+  }
+  Batch held_out_batch(uint64_t first, int64_t count, uint64_t end) const override {
+    return text_batch(*held_out_, end, first, count);
   }
   Want evaluation_wants() const override { return Want::loss; }
   std::unique_ptr<Evaluation> begin_evaluation() const override {
-    return std::make_unique<TextEvaluation>();
+    return std::make_unique<TextEvaluation>(held_out_sources_);
   }
 
   std::vector<SampleText> write_samples(RunningModel running) const override;
@@ -121,6 +144,7 @@ class Pretrain final : public Task {
     if (!recipe.has("model.from")) return std::nullopt;
     return open_model(storage, recipe.text("model.from"));
   }
+  void choose_held_out(const Recipe& recipe);
   void check_start(const Recipe& recipe) const;
 
   Attachments make_attachments() const;
@@ -134,7 +158,7 @@ class Pretrain final : public Task {
   uint64_t seed_;
   TextSamples train_;
   std::optional<TextSamples> held_out_;
-  uint64_t held_out_samples_ = 0;
+  std::vector<HeldOutSource> held_out_sources_;
   std::unique_ptr<LanguageModel> family_;
   Model model_;
   int64_t sample_texts_, sample_tokens_ = 0;
@@ -143,15 +167,30 @@ class Pretrain final : public Task {
   Attachments attachments_;
 };
 
-// Prompts of the recipe in turn; without any, a text begins as a document does: after an end of
-// text.
+// A source with no document held out has no set.
+void Pretrain::choose_held_out(const Recipe& recipe) {
+  const std::vector<Record> sources = recipe.records("data.source");
+  const auto most = static_cast<uint64_t>(recipe.integer("eval.max_samples"));
+  for (uint64_t part = 0; part < corpus_.parts(); ++part) {
+    auto [begin, end] = held_out_->range_of(part);
+    if (most > 0) end = std::min(end, begin + most);
+    if (begin < end)
+      held_out_sources_.push_back({concat("loss/", sources[part].text("path")), {begin, end}});
+  }
+}
+
+// Prompts of the recipe in turn; without any, a text begins as a document does: with its begin of
+// text, else after an end of text.
 std::vector<SampleText> Pretrain::write_samples(RunningModel running) const {
   std::vector<SampleText> texts;
   if (sample_texts_ == 0) return texts;
   std::vector<std::vector<int32_t>> prompts;
   size_t longest = 1;
+  const std::optional<int32_t> first = corpus_.begin_of_text();
   for (const std::string& prompt : prompts_) {
-    prompts.push_back(tokenizer_.encode(prompt));
+    prompts.emplace_back();
+    if (first && !prompt.empty()) prompts.back().push_back(*first);
+    tokenizer_.encode(prompt, prompts.back());
     longest = std::max(longest, prompts.back().size());
   }
   const auto capacity = static_cast<int64_t>(longest) + sample_tokens_;
@@ -167,7 +206,7 @@ std::vector<SampleText> Pretrain::write_samples(RunningModel running) const {
         !prompts.empty() && !prompts[static_cast<size_t>(i) % prompts.size()].empty();
     const auto which = given ? static_cast<size_t>(i) % prompts.size() : 0;
     const std::vector<int32_t> begin =
-        given ? prompts[which] : std::vector<int32_t>{corpus_.end_of_text()};
+        given ? prompts[which] : std::vector<int32_t>{first.value_or(corpus_.end_of_text())};
     const auto ids = generator.generate(begin, options, static_cast<uint64_t>(i));
     texts.push_back({0, given ? prompts_[which] : "", tokenizer_.decode(ids)});
   }
@@ -186,6 +225,13 @@ void Pretrain::check_start(const Recipe& recipe) const {
                 ": the tokenizer has ", corpus_.vocab(), " ids, and ", from_->origin(), " only ",
                 family_->vocab(),
                 named ? "\nnext: leave the tokenizer out to take the model's" : "");
+  const auto bos = from_->config.find("bos_token_id");
+  if (corpus_.begin_of_text() || bos == from_->config.end() || !bos->is_number_integer()) return;
+  const auto id = bos->get<int64_t>();
+  if (id == corpus_.end_of_text() || id < 0 || id >= corpus_.vocab()) return;
+  log_warning(concat("documents begin without ", tokenizer_.token_of(static_cast<int32_t>(id)),
+                     ", which config.json of ", from_->origin(),
+                     " names as its BOS; data.bos puts it before each"));
 }
 
 // A model that goes on with its own tokenizer stays what it was in everything but the weights.
@@ -200,11 +246,16 @@ Attachments Pretrain::make_attachments() const {
     kept["config.json"] = config.dump(2) + "\n";
     return kept;
   }
-  config["bos_token_id"] = config["eos_token_id"] = corpus_.end_of_text();
-  const nlohmann::json tokenizer_config = {
+  config["eos_token_id"] = corpus_.end_of_text();
+  config["bos_token_id"] = corpus_.begin_of_text().value_or(corpus_.end_of_text());
+  nlohmann::json tokenizer_config = {
       {"tokenizer_class", "PreTrainedTokenizerFast"},
       {"eos_token", std::string(tokenizer_.token_of(corpus_.end_of_text()))},
       {"model_max_length", family_->max_positions()}};
+  if (const auto begin = corpus_.begin_of_text()) {
+    tokenizer_config["add_bos_token"] = true;
+    tokenizer_config["bos_token"] = std::string(tokenizer_.token_of(*begin));
+  }
   return {{"config.json", config.dump(2) + "\n"},
           {"tokenizer.json", tokenizer_.to_json()},
           {"tokenizer_config.json", tokenizer_config.dump(2) + "\n"}};

@@ -11,8 +11,10 @@ namespace trireme {
 
 double Schedule::learning_rate(int64_t step) const {
   TRIREME_ASSERT(step >= 1, "step ", step);
-  if (step <= warmup_steps)
-    return peak * static_cast<double>(step) / static_cast<double>(warmup_steps);
+  if (step <= warmup_steps) {
+    const double start = peak * start_ratio;
+    return start + (peak - start) * static_cast<double>(step) / static_cast<double>(warmup_steps);
+  }
   const double floor = peak * min_ratio;
   const double rest = static_cast<double>(std::max<int64_t>(steps - warmup_steps, 1));
   const double r = std::min(static_cast<double>(step - warmup_steps) / rest, 1.0);
@@ -44,6 +46,8 @@ Schedule schedule_from(const Recipe& recipe) {
   schedule.peak = recipe.number("optimizer.lr");
   schedule.steps = recipe.integer("run.steps");
   schedule.warmup_steps = recipe.integer("schedule.warmup_steps");
+  if (recipe.has("schedule.start_ratio"))
+    schedule.start_ratio = recipe.number("schedule.start_ratio");
   if (recipe.has("schedule.min_ratio")) schedule.min_ratio = recipe.number("schedule.min_ratio");
   if (recipe.has("schedule.decay_steps"))
     schedule.decay_steps = recipe.integer("schedule.decay_steps");

@@ -27,6 +27,20 @@ TEST(Schedule, FollowsItsFormula) {
   EXPECT_NEAR(s.learning_rate(110), 0.2, 1e-15);
 }
 
+// Re-warming: from where the last run ended to the peak, in equal steps.
+TEST(Schedule, TheWarmupRisesFromItsStart) {
+  const Schedule s{.kind = Schedule::Kind::cosine,
+                   .peak = 2,
+                   .min_ratio = 0.1,
+                   .start_ratio = 0.25,
+                   .steps = 110,
+                   .warmup_steps = 10};
+  EXPECT_NEAR(s.learning_rate(1), 0.5 + 0.15, 1e-15);
+  EXPECT_NEAR(s.learning_rate(5), 0.5 + 0.75, 1e-15);
+  EXPECT_DOUBLE_EQ(s.learning_rate(10), 2);
+  EXPECT_NEAR(s.learning_rate(110), 0.2, 1e-15);
+}
+
 TEST(Schedule, WithoutWarmupBeginsAtThePeak) {
   const Schedule s{.kind = Schedule::Kind::constant, .peak = 3, .steps = 1};
   EXPECT_DOUBLE_EQ(s.learning_rate(1), 3);

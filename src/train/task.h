@@ -32,12 +32,17 @@ struct TaskWords {
   std::vector<Fact> model;
 };
 
+// Numbers of samples, [begin, end).
+struct SampleRange {
+  uint64_t begin = 0, end = 0;
+};
+
 // One evaluation, on one rank: sums in the order of add(), then over all ranks that hold data.
 class Evaluation {
  public:
   virtual ~Evaluation() = default;
-  virtual void add(const std::vector<Batch>& batches,
-                   const StepResult& result) = 0;  // the micro-batches of one run
+  // The micro-batches of one run, all of the set of this number.
+  virtual void add(size_t set, const std::vector<Batch>& batches, const StepResult& result) = 0;
   virtual NamedValues finish(Communicator& data_ranks) = 0;
 };
 
@@ -76,10 +81,10 @@ class Task {
   virtual Batch train_batch(uint64_t first, int64_t count) const = 0;
   virtual double weight_of(const Batch& batch) const = 0;  // what its sum of losses is divided by
 
-  // --- Held-out samples. Those beyond the last have no weight, so that ranks can take equal
-  // numbers.
-  virtual uint64_t held_out_samples() const = 0;
-  virtual Batch held_out_batch(uint64_t first, int64_t count) const = 0;
+  // --- Held-out samples: sets that are judged together, and where there are several also apart.
+  virtual std::vector<SampleRange> held_out_sets() const = 0;
+  // Samples from `end` on have no weight, so that ranks can take equal numbers of a set.
+  virtual Batch held_out_batch(uint64_t first, int64_t count, uint64_t end) const = 0;
   virtual Want evaluation_wants() const = 0;
   virtual std::unique_ptr<Evaluation> begin_evaluation() const = 0;
 

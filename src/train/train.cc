@@ -15,6 +15,7 @@
 #include "fabric/process_fabric.h"
 #include "fabric/thread_fabric.h"
 #include "state/retention.h"
+#include "train/load_model.h"
 #include "train/trainer.h"
 
 namespace trireme {
@@ -80,6 +81,7 @@ void run_local_ranks(const TrainOptions& options, int ranks, std::optional<Proce
 bool train(Recipe recipe, const TrainOptions& options) {
   at::set_num_threads(1);
   const Mesh mesh = mesh_from(recipe);
+  if (recipe.has("data.sequence")) derive_boundaries(recipe);
   std::optional<ProcessFabric> own;
   if (options.region) own.emplace(*options.region, FabricOptions{.timeout = options.timeout});
   const bool leads = !own || own->rank() == 0;

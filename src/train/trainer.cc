@@ -197,6 +197,7 @@ Ending Trainer::run() {
   const int64_t evaluate_every = job_.recipe.integer("eval.every_steps");
   bool stop = asked_to_stop();
   if (ledger_) ledger_->started();
+  if (position_.step == 0 && job_.recipe.flag("eval.at_start") && !stop) evaluate();
   // The first two steps fill caches and arenas.
   const int64_t trace_from = position_.step + 2, trace_to = trace_from + job_.trace_steps;
   while (position_.step < steps_ && !stop) {
@@ -307,24 +308,25 @@ void Trainer::evaluate() {
   evaluated_step_ = position_.step;
   about_to("the evaluation after step ");
   const Task& task = *job_.task;
-  const uint64_t samples = task.held_out_samples();
-  if (samples > 0) {
+  const std::vector<SampleRange> sets = task.held_out_sets();
+  if (!sets.empty()) {
     const auto time = in(Bucket::evaluation);
     const auto start = std::chrono::steady_clock::now();
     const auto evaluation = task.begin_evaluation();
     const auto& micro = evaluation_->program().micro_samples;
     const auto each = static_cast<uint64_t>(micro[0]), lanes = micro.size();
     const uint64_t ranks = static_cast<uint64_t>(data_ranks_.size());
-    // Every rank takes the same number of rounds; samples beyond the last have no weight.
-    for (uint64_t begin = 0; begin < samples; begin += each * lanes * ranks) {
-      StepInput input;
-      input.want = task.evaluation_wants();
-      for (uint64_t lane = 0; lane < lanes; ++lane)
-        input.micro_batches.push_back(
-            task.held_out_batch(begin + (static_cast<uint64_t>(data_rank_) * lanes + lane) * each,
-                                static_cast<int64_t>(each)));
-      evaluation->add(input.micro_batches, evaluation_->run(input));
-    }
+    // Every rank takes the same number of rounds; samples beyond a set's last have no weight.
+    for (size_t set = 0; set < sets.size(); ++set)
+      for (uint64_t begin = sets[set].begin; begin < sets[set].end; begin += each * lanes * ranks) {
+        StepInput input;
+        input.want = task.evaluation_wants();
+        for (uint64_t lane = 0; lane < lanes; ++lane)
+          input.micro_batches.push_back(
+              task.held_out_batch(begin + (static_cast<uint64_t>(data_rank_) * lanes + lane) * each,
+                                  static_cast<int64_t>(each), sets[set].end));
+        evaluation->add(set, input.micro_batches, evaluation_->run(input));
+      }
     last_evaluation_ = evaluation->finish(data_ranks_);
     if (directory_) {
       EvalMetrics line{.step = position_.step,

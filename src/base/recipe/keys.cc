@@ -1,6 +1,7 @@
 // The keys of recipes: the table, and the checks that need more than one key.
 #include <sched.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "base/error.h"
@@ -244,6 +245,19 @@ constexpr KeySpec kKeys[] = {
      .unit = "tokens",
      .range = ">= 257, <= 16777216",
      .when = "task=pretrain & data.tokenizer.train"},
+    {.name = "data.bos",
+     .type = KeyType::text,
+     .help = "Token before each document and each piece that a sample cuts from one, as the "
+             "tokenizer spells it; \"none\" puts none.",
+     .initial = kDerived,
+     .when = kPretrain,
+     .derived_from = "the tokenizer: what it puts before a text"},
+    {.name = "data.eos",
+     .type = KeyType::text,
+     .help = "Token after each document, as the tokenizer spells it.",
+     .initial = kDerived,
+     .when = kPretrain,
+     .derived_from = "the tokenizer: what ends a text"},
     {.name = "data.sequence",
      .type = KeyType::integer,
      .help = "Length of a sample.",
@@ -367,6 +381,13 @@ constexpr KeySpec kKeys[] = {
      .initial = "0",
      .unit = "steps",
      .range = ">= 0"},
+    {.name = "schedule.start_ratio",
+     .type = KeyType::number,
+     .help = "Learning rate that the warm-up rises from, as a share of the peak: above 0 where a "
+             "model goes on.",
+     .initial = "0.0",
+     .range = ">= 0, <= 1",
+     .when = "schedule.warmup_steps>0"},
     {.name = "schedule.min_ratio",
      .type = KeyType::number,
      .help = "Learning rate of the last step, as a share of the peak.",
@@ -430,9 +451,16 @@ constexpr KeySpec kKeys[] = {
      .initial = "0",
      .unit = "steps",
      .range = ">= 0"},
+    {.name = "eval.at_start",
+     .type = KeyType::flag,
+     .help = "Evaluate before the first step, too.",
+     .initial = kDerived,
+     .derived_from = "model.from: what is there already is worth measuring",
+     .derive = [](const Recipe& r) -> std::optional<Value> { return r.has("model.from"); }},
     {.name = "eval.max_samples",
      .type = KeyType::integer,
-     .help = "Held-out samples that an evaluation reads, the same each time; 0: all.",
+     .help = "Held-out samples that an evaluation reads, of each source in a blend; the same each "
+             "time. 0: all.",
      .initial = "0",
      .unit = "samples",
      .range = ">= 0",
@@ -489,6 +517,15 @@ void check_positions(const Recipe& recipe) {
                 ": data.sequence = ", sequence, " exceeds model.max_positions = ", positions);
 }
 
+void check_weights(const Recipe& recipe) {
+  const std::vector<Record> sources = recipe.records("data.source");
+  const auto weighted = static_cast<size_t>(
+      std::ranges::count_if(sources, [](const Record& source) { return source.has("weight"); }));
+  TRIREME_CHECK(weighted == 0 || weighted == sources.size(), recipe.where("data.source"), ": ",
+                weighted, " of ", sources.size(),
+                " entries of data.source have a weight; give one to each (a blend) or to none");
+}
+
 void check_batch(const Recipe& recipe) {
   const int64_t size = recipe.integer("batch.size"), ranks = ranks_with_data(recipe);
   TRIREME_CHECK(size % ranks == 0, recipe.where("batch.size"), ": batch.size = ", size,
@@ -512,7 +549,8 @@ void check_schedule(const Recipe& recipe) {
                 " steps that run.steps = ", steps, " leaves after the warm-up");
 }
 
-constexpr RecipeCheck kChecks[] = {check_heads, check_positions, check_batch, check_schedule};
+constexpr RecipeCheck kChecks[] = {check_heads, check_positions, check_weights, check_batch,
+                                   check_schedule};
 
 }  // namespace
 
