@@ -1,6 +1,7 @@
 #include "kernel/attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -215,17 +216,24 @@ at::Tensor attend_cached(const at::Tensor& qkv, const Context& context, const at
   const int64_t longest = *std::max_element(length, length + shape.batch) + shape.sequence;
   dispatch_float_double(qkv, [&]<class T>(T) {
     const auto loops = simd::attention_loops<T>();
-    const at::Tensor scratch =
-        at::empty({loops.forward_scratch(longest, shape.head_dim)}, qkv.options());
-    for (int64_t b = 0; b < shape.batch; ++b) {
-      const int64_t first = b * shape.sequence;
-      loops.forward_cached({rows_of<T>(qkv, context, first, shape.sequence),
-                            cache.keys.mutable_data_ptr<T>() + b * cache.keys.stride(0),
-                            cache.values.mutable_data_ptr<T>() + b * cache.values.stride(0),
-                            cache.keys.size(2), length[b]},
-                           out.mutable_data_ptr<T>() + first * out.size(1),
-                           scratch.mutable_data_ptr<T>());
-    }
+    // A second thread is worth beginning for so many multiplications and no fewer.
+    constexpr int64_t kGrain = int64_t{1} << 17;
+    const int64_t each = 2 * longest * shape.head_dim * shape.sequence * shape.heads;
+    const int64_t grain = kGrain * shape.kv_heads / std::max<int64_t>(each, 1) + 1;
+    at::parallel_for(0, shape.batch * shape.kv_heads, grain, [&](int64_t begin, int64_t end) {
+      const at::Tensor scratch =
+          at::empty({loops.forward_scratch(longest, shape.head_dim)}, qkv.options());
+      for (int64_t next; begin < end; begin = next) {
+        const int64_t b = begin / shape.kv_heads, first = b * shape.sequence;
+        next = std::min(end, (b + 1) * shape.kv_heads);
+        loops.forward_cached(
+            {rows_of<T>(qkv, context, first, shape.sequence),
+             cache.keys.mutable_data_ptr<T>() + b * cache.keys.stride(0),
+             cache.values.mutable_data_ptr<T>() + b * cache.values.stride(0), cache.keys.size(2),
+             length[b], begin - b * shape.kv_heads, next - b * shape.kv_heads},
+            out.mutable_data_ptr<T>() + first * out.size(1), scratch.mutable_data_ptr<T>());
+      }
+    });
   });
   return out;
 }

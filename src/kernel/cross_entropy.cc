@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "kernel/linear.h"
 #include "kernel/simd/softmax.h"
 #include "kernel/tensor_checks.h"
 #include "kernel/work_time.h"
@@ -218,8 +219,7 @@ at::Tensor linear_logits(const at::Tensor& x, const at::Tensor& weight, Mode mod
   if (mode == Mode::reference) return logits_reference(x, weight, softcap);
   require_fused(op, "x", x, x);
   require_fused(op, "weight", weight, x);
-  const TimedWork timed(&WorkTime::gemm);
-  const at::Tensor z = at::mm(x, weight.t());
+  const at::Tensor z = linear(x, weight, mode);
   if (softcap > 0)
     dispatch_float_double(z, [&]<class T>(T) {
       simd::softmax_loops<T>().bend(z.numel(), z.mutable_data_ptr<T>(), softcap, nullptr);

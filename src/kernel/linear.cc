@@ -1,7 +1,10 @@
 #include "kernel/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
 
 #include "kernel/simd/few_rows.h"
 #include "kernel/simd/flat.h"
@@ -38,10 +41,17 @@ at::Tensor multiply_few_rows(const at::Tensor& x, const at::Tensor& weight,
   const TimedWork timed(&WorkTime::gemm);
   const at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
   dispatch_float_double(x, [&]<class T>(T) {
-    simd::few_rows_loops<T>().multiply(x.size(0), weight.size(1), weight.size(0),
-                                       x.const_data_ptr<T>(), weight.const_data_ptr<T>(),
-                                       bias.defined() ? bias.const_data_ptr<T>() : nullptr,
-                                       y.mutable_data_ptr<T>());
+    const auto multiply = simd::few_rows_loops<T>().multiply;
+    const int64_t in = weight.size(1), out = weight.size(0);
+    const T* from = weight.const_data_ptr<T>();
+    const T* added = bias.defined() ? bias.const_data_ptr<T>() : nullptr;
+    // A grain is read in about the time that a second thread takes to begin.
+    constexpr int64_t kGrain = int64_t{1} << 16;
+    at::parallel_for(
+        0, out, kGrain / std::max<int64_t>(in, 1) + 1, [&](int64_t begin, int64_t end) {
+          multiply(x.size(0), in, end - begin, x.const_data_ptr<T>(), from + begin * in,
+                   added ? added + begin : nullptr, y.mutable_data_ptr<T>() + begin, out);
+        });
   });
   return y;
 }

@@ -24,9 +24,9 @@ struct Remake {
 // y = x w^T + b. Shapes: x [T, in], weight [out, in] or [in, out], bias [out] or undefined, y [T,
 // out]. Backward adds dy^T x by one GEMM straight into weight.grad(), and the sum of dy's rows in
 // their order into bias.grad() (mode.h, Weights); it leaves out the product that nobody asked for.
-// weight and x are kept for it, or what x
-// is made again from. Cost: ATen's GEMM; with grad mode off, up to eight rows of an
-// [out, in] weight cost reading it once.
+// weight and x are kept for it, or what x is made again from. Cost: ATen's GEMM; with grad mode
+// off, up to eight rows of an [out, in] weight cost reading it once, by all of ATen's threads, and
+// each row of y is the one that its row of x alone would give.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode,
                   const at::Tensor& bias = {}, WeightLayout layout = WeightLayout::out_in,
                   const Remake& x_again = {});

@@ -241,6 +241,29 @@ HWY_NOINLINE void bend(T cap, Vec<T> (&c)[kRows][2], T* slopes, int64_t stride) 
     }
 }
 
+// The scores of a panel of keys that lie by rows, `n` of them there: a key that is read once is not
+// worth packing. Through memory and apart from the loops, as above.
+template <int kRows, class T>
+HWY_NOINLINE void score_rows(const T* keys, int64_t n, int64_t head_dim, const T* queries,
+                             int64_t width, Vec<T> (&c)[kRows][2]) {
+  const Tag<T> d;
+  HWY_ALIGN T scores[kRows][kPanel<T>] = {};
+  for (int64_t key = 0; key < n; ++key, keys += head_dim) {
+    Vec<T> sums[kRows];
+    TRIREME_UNROLL
+    for (int r = 0; r < kRows; ++r) sums[r] = hn::Zero(d);
+    for_each_vector<T>(head_dim, [&](auto load, auto) HWY_ATTR {
+      const Vec<T> k = load(keys);
+      TRIREME_UNROLL
+      for (int r = 0; r < kRows; ++r) sums[r] = hn::MulAdd(k, load(queries + r * width), sums[r]);
+    });
+    TRIREME_UNROLL
+    for (int r = 0; r < kRows; ++r) scores[r][key] = sum_of_lanes<T>(sums[r]);
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int half = 0; half < 2; ++half) c[r][half] = hn::Load(d, scores[r] + half * kLanes<T>);
+}
+
 template <class T>
 struct PanelMask {
   hn::Mask<Tag<T>> low, high;
@@ -309,8 +332,8 @@ HWY_INLINE void store_panel(Vec<T> c0, Vec<T> c1, T* p, int64_t n) {
 // A tile of queries against keys.
 template <class T>
 struct ForwardTile {
-  const T* queries;  // [rows, head_dim] at stride width, scaled
-  const T *panels, *values;
+  const T* queries;          // [rows, head_dim] at stride width, scaled
+  const T *panels, *values;  // the keys as panels, or by rows in `keys`
   int64_t head_dim, width, values_stride;
   T* strip;
   int64_t strip_stride;
@@ -320,6 +343,7 @@ struct ForwardTile {
   T cap;             // of the scores; 0: none
   T* unscaled;       // out at stride width, between blocks of keys
   SoFar<T>* so_far;  // of row r, between blocks of keys
+  const T* keys = nullptr;
 };
 
 // The tile's part in the keys block_begin … block_end - 1. Blocks come in order; the last one that
@@ -340,9 +364,16 @@ void forward_tile(const ForwardTile<T>& tile, Visible<T> visible, int64_t block_
   for (int r = 0; r < kRows; ++r) maximum[r] = hidden;
   for (int64_t key = begin; key < keys; key += kPanel<T>) {
     Vec<T> c[kRows][2];
-    set_zero<kRows, T>(c);
-    multiply_add<Lies::by_rows, kRows>(tile.head_dim, tile.queries, tile.width,
-                                       tile.panels + key * tile.head_dim, kPanel<T>, c);
+    if (tile.keys) {
+      Vec<T> scores[kRows][2];
+      score_rows<kRows, T>(tile.keys + key * tile.head_dim, std::min(kPanel<T>, end - key),
+                           tile.head_dim, tile.queries, tile.width, scores);
+      copy_tile<kRows, T>(scores, c);
+    } else {
+      set_zero<kRows, T>(c);
+      multiply_add<Lies::by_rows, kRows>(tile.head_dim, tile.queries, tile.width,
+                                         tile.panels + key * tile.head_dim, kPanel<T>, c);
+    }
     if (tile.cap > 0) {
       Vec<T> bent[kRows][2];
       copy_tile<kRows, T>(c, bent);
@@ -473,7 +504,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
     turn_row<false>(fresh.rotation, row, head_row(fresh, row, head), head_dim, fresh.scale * kLog2E,
                     s.queries + r * s.width);
   };
-  for (int64_t kv = 0; kv < fresh.kv_heads; ++kv) {
+  for (int64_t kv = in.kv_begin; kv < in.kv_end; ++kv) {
     T* cached_keys = in.keys + (kv * in.capacity + hidden) * head_dim;
     T* cached_values = in.values + (kv * in.capacity + hidden) * head_dim;
     for (int64_t row = 0; row < fresh.rows; ++row) {
@@ -482,9 +513,10 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
       copy_row(head_row(fresh, row, fresh.heads + fresh.kv_heads + kv), head_dim,
                cached_values + (cached + row) * head_dim);
     }
-    pack_panels(keys, head_dim, s.width, s.staging, s.panels, [&](int64_t row, T* to) HWY_ATTR {
-      copy_row(cached_keys + row * head_dim, head_dim, to);
-    });
+    if (fresh.rows > 1)
+      pack_panels(keys, head_dim, s.width, s.staging, s.panels, [&](int64_t row, T* to) HWY_ATTR {
+        copy_row(cached_keys + row * head_dim, head_dim, to);
+      });
     const bool padded = s.width != head_dim;  // then values lie too close for whole vectors
     if (padded)
       pack_rows(keys, head_dim, s.width, s.values, [&](int64_t row, T* to) HWY_ATTR {
@@ -502,6 +534,7 @@ void forward_cached(const CachedRows<T>& in, T* out, T* memory) {
         ForwardTile<T> heads = tile;
         heads.out = out + head * head_dim;
         heads.out_stride = head_dim;
+        heads.keys = cached_keys;
         forward_all_keys<kRows, T>(heads, {cached, 0, fresh.window});
       });
       continue;

@@ -30,6 +30,7 @@ struct CachedRows {
   AttentionRows<T> fresh;
   T *keys, *values;
   int64_t capacity, cached;
+  int64_t kv_begin, kv_end;  // the key/value heads to attend to, with their query heads
 };
 
 template <class T>

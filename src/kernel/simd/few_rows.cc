@@ -18,8 +18,8 @@ namespace {
 constexpr int kOutputs = 4;
 
 template <int kRows, int kOuts, class T>
-HWY_INLINE void dot_products(int64_t in, int64_t out, const T* x, const T* weight, const T* bias,
-                             T* y) {
+HWY_INLINE void dot_products(int64_t in, const T* x, const T* weight, const T* bias, T* y,
+                             int64_t y_stride) {
   const Tag<T> d;
   Vec<T> sums[kRows][kOuts];
   TRIREME_UNROLL
@@ -40,26 +40,27 @@ HWY_INLINE void dot_products(int64_t in, int64_t out, const T* x, const T* weigh
   });
   for (int r = 0; r < kRows; ++r)
     for (int o = 0; o < kOuts; ++o)
-      y[r * out + o] = sum_of_lanes<T>(sums[r][o]) + (bias ? bias[o] : T{0});
+      y[r * y_stride + o] = sum_of_lanes<T>(sums[r][o]) + (bias ? bias[o] : T{0});
 }
 
 template <int kOuts, class T>
-HWY_INLINE void all_rows(int64_t rows, int64_t in, int64_t out, const T* x, const T* weight,
-                         const T* bias, T* y) {
+HWY_INLINE void all_rows(int64_t rows, int64_t in, const T* x, const T* weight, const T* bias, T* y,
+                         int64_t y_stride) {
   int64_t row = 0;
   for (; row + 2 <= rows; row += 2)
-    dot_products<2, kOuts>(in, out, x + row * in, weight, bias, y + row * out);
-  if (row < rows) dot_products<1, kOuts>(in, out, x + row * in, weight, bias, y + row * out);
+    dot_products<2, kOuts>(in, x + row * in, weight, bias, y + row * y_stride, y_stride);
+  if (row < rows)
+    dot_products<1, kOuts>(in, x + row * in, weight, bias, y + row * y_stride, y_stride);
 }
 
 template <class T>
 void multiply(int64_t rows, int64_t in, int64_t out, const T* x, const T* weight, const T* bias,
-              T* y) {
+              T* y, int64_t y_stride) {
   int64_t o = 0;
   for (; o + kOutputs <= out; o += kOutputs)
-    all_rows<kOutputs>(rows, in, out, x, weight + o * in, bias ? bias + o : nullptr, y + o);
+    all_rows<kOutputs>(rows, in, x, weight + o * in, bias ? bias + o : nullptr, y + o, y_stride);
   for (; o < out; ++o)
-    all_rows<1>(rows, in, out, x, weight + o * in, bias ? bias + o : nullptr, y + o);
+    all_rows<1>(rows, in, x, weight + o * in, bias ? bias + o : nullptr, y + o, y_stride);
 }
 
 template <class T>
