@@ -42,8 +42,8 @@ a{color:var(--c0);text-underline-offset:2px}
 .status.bad{background:var(--bad-ground);color:var(--bad)}
 .subtitle{margin-top:8px;font-size:1.0625rem;max-width:72ch;text-wrap:balance}
 .meta{margin-top:8px;font-size:.9375rem;color:var(--soft);overflow-wrap:anywhere}
-.headline{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:1px;margin-top:32px;background:var(--line);border:1px solid var(--line);border-radius:10px;overflow:hidden}
-.headline>div{background:var(--raised);padding:14px 16px 16px}
+.headline{display:flex;flex-wrap:wrap;gap:1px;margin-top:32px;background:var(--line);border:1px solid var(--line);border-radius:10px;overflow:hidden}
+.headline>div{flex:1 1 150px;min-width:0;background:var(--raised);padding:14px 16px 16px}
 .headline dt{font-size:.8125rem;color:var(--soft)}
 .headline dd{font-size:1.625rem;line-height:1.25;font-weight:620;letter-spacing:-.02em;overflow-wrap:anywhere}
 .headline i{font-style:normal;font-size:.62em;font-weight:550;letter-spacing:0;color:var(--soft)}
@@ -147,9 +147,7 @@ footer{margin-top:64px;font-size:.8125rem;color:var(--soft)}
 @media (max-width:560px){
   main{padding:24px 16px 40px}
   section{margin-top:40px}
-  .headline{grid-template-columns:repeat(2,minmax(0,1fr))}
-  .headline>div:last-child:nth-child(odd){grid-column:1/-1}
-  .headline>div{padding:11px 13px 13px}
+  .headline>div{flex-basis:40%;padding:11px 13px 13px}
   .headline dd{font-size:1.375rem}
   .chart{padding:12px 12px 8px}
   .ledger small{display:block;margin:0 0 0 21px}
