@@ -60,6 +60,20 @@ def test_predicted_peak(trireme, tmp_path, family, tied, threads, size, micro, r
     assert abs(float(number) * UNITS[unit] / counted - 1) < 0.05, (number, unit, counted)
 
 
+# Two ranks are threads of one process, which counts the bytes of both.
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_predicted_peak_of_zero_stages(trireme, tmp_path, zero):
+    recipe = tmp_path / "memory.toml"
+    recipe.write_text(RECIPE.format(family="llama", tied="false", texts=TEXTS, size=8, micro=2, recompute="none"))
+    arguments = [recipe, f"run.dir={tmp_path / 'run'}", "run.threads=2", f"data.cache={tmp_path / 'data'}", "layout.shard=2",
+                 f"layout.zero={zero}"]
+    shown = trireme("train", *arguments, "--dry-run").stdout
+    number, unit = re.search(r"predicted peak +([0-9.]+) (\w+)", shown).groups()
+    trireme("train", *arguments)
+    counted = max(step["peak_memory_bytes"] for step in small_run.steps(tmp_path / "run"))
+    assert abs(2 * float(number) * UNITS[unit] / counted - 1) < 0.05, (number, unit, counted)
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma2"])
 def test_recomputation_changes_memory_and_no_bit(trireme, tmp_path, family):
     runs = {}

@@ -284,7 +284,9 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
     for (int32_t unit : std::exchange(whole, {})) writer.reduce_parts(unit);
   };
   for (const auto& wave : writer.waves()) {
-    const int32_t reduced_wave = plan.sharded ? wave.index : -1;
+    const bool last_wave = wave.end == writer.micros();
+    // Gradients of a wave of its own, or of all waves.
+    const int32_t reduced_wave = plan.sharded && plan.zero > 1 ? wave.index : -1;
     // The visits of one wave: every block forward, then every block backward. Units are gathered
     // one visit ahead.
     const auto visited = [&](int32_t visit) {
@@ -292,6 +294,12 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
     };
     const auto wanted = [&](int32_t visit) {
       return visit < 2 * blocks ? writer.units_of(visited(visit)) : Units{};
+    };
+    const auto kept_after = [&](int32_t visit) {
+      Units kept = wanted(visit + 1);
+      for (int32_t later = visit + 2; plan.zero < 3 && later < 2 * blocks; ++later)
+        kept.merge(wanted(later));
+      return kept;
     };
     if (plan.sharded) writer.gather(wanted(0));
     for (int32_t visit = 0; visit < 2 * blocks; ++visit) {
@@ -310,16 +318,19 @@ StepProgram build_training(const Graph& graph, const TrainingPlan& plan) {
           writer.push(b, m);
         }
       }
-      if (!between_ranks && visit >= blocks && wave.end == writer.micros()) {
+      if (!between_ranks && visit >= blocks && last_wave) {
         reduce_whole();  // one visit late, so that a lane seldom waits for the others
         for (int32_t unit : writer.units_of(b))
           if (first_user(graph, unit) == b) whole.push_back(unit);
       }
       if (!plan.sharded) continue;
-      if (visit >= blocks)
+      if (visit >= blocks && (plan.zero > 1 || last_wave)) {
+        const int32_t lanes =
+            plan.zero > 1 ? wave.end - wave.begin : std::min(plan.lanes, writer.micros());
         for (int32_t unit : writer.units_of(b))
-          if (first_user(graph, unit) == b) writer.reduce(unit, wave.end - wave.begin, wave.index);
-      writer.release_all_but(wanted(visit + 1));
+          if (first_user(graph, unit) == b) writer.reduce(unit, lanes, reduced_wave);
+      }
+      if (plan.zero == 3 || last_wave) writer.release_all_but(kept_after(visit));
     }
   }
   reduce_whole();

@@ -32,16 +32,18 @@ struct Case {
   bool sharded, between_ranks;
   Recompute recompute;
   bool with_table;
+  int32_t zero = 3;
 };
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (int32_t micros : {1, 2, 5})
     for (int32_t lanes : {1, 2, 3})
-      for (int sharing : {0, 1, 2})
+      for (int sharing : {0, 1, 2, 3, 4})  // 2 … 4: sharded, with ZeRO-3, -2, -1
         for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block})
           for (bool table : {false, true})
-            cases.push_back({micros, lanes, sharing == 2, sharing > 0, recompute, table});
+            cases.push_back({micros, lanes, sharing >= 2, sharing > 0, recompute, table,
+                             sharing >= 2 ? 5 - sharing : 3});
   return cases;
 }
 
@@ -49,6 +51,7 @@ StepProgram build(const Case& c, const Graph& graph) {
   TrainingPlan plan{.micro_samples = std::vector<int64_t>(static_cast<size_t>(c.micros), 4),
                     .lanes = c.lanes,
                     .sharded = c.sharded,
+                    .zero = c.zero,
                     .reduce_between_ranks = c.between_ranks,
                     .recompute = c.recompute};
   return build_training(graph, plan);
@@ -169,6 +172,32 @@ TEST(Builder, AtMostTwoUnitsAreGatheredBesideTheTiedOne) {
   }
   EXPECT_EQ(alive, 0);
   EXPECT_EQ(most, 3);  // layer, head and the embedding that the head shares
+}
+
+// 5 micro-batches on 2 lanes are 3 waves: of 4 units, the embedding serves the head too.
+TEST(Builder, ZeroStagesTradeMemoryForMovedBytes) {
+  const Graph graph = decoder(false);
+  const auto units = static_cast<int>(graph.units.size());
+  struct {
+    int gathers = 0, reduces = 0;
+    int64_t peak = 0;
+  } of[4];
+  for (int32_t zero : {1, 2, 3}) {
+    const StepProgram program = build({5, 2, true, true, Recompute::none, false, zero}, graph);
+    for (const Action& action : program.actions) {
+      of[zero].gathers += action.kind == ActionKind::gather;
+      of[zero].reduces += action.kind == ActionKind::reduce;
+    }
+    of[zero].peak = peak_of(program).bytes;
+  }
+  EXPECT_EQ(of[1].gathers, units);
+  EXPECT_EQ(of[2].gathers, units);
+  EXPECT_GT(of[3].gathers, 3 * units);
+  EXPECT_EQ(of[1].reduces, units);
+  EXPECT_EQ(of[2].reduces, 3 * units);
+  EXPECT_EQ(of[3].reduces, 3 * units);
+  EXPECT_GT(of[1].peak, of[2].peak);
+  EXPECT_GT(of[2].peak, of[3].peak);
 }
 
 // Recomputation trades tapes for a second forward: its peak is lower, its FLOPs higher.

@@ -70,6 +70,7 @@ StepProgram training_program(const Job& job, const Graph& graph) {
       .micro_samples = micro_samples(job),
       .lanes = job.lanes,
       .sharded = is_sharded(job.mesh),
+      .zero = static_cast<int32_t>(job.recipe.integer("layout.zero")),
       .reduce_between_ranks = job.mesh.size({Axis::replica, Axis::shard}) > 1,
       .recompute = recompute_of(job.recipe),
       .resident_bytes = owned * (1 + kMomentsOfAdamW),

@@ -422,9 +422,11 @@ constexpr KeySpec kKeys[] = {
      .range = ">= 1, <= 1000000"},
     {.name = "layout.zero",
      .type = KeyType::integer,
-     .help = "What is cut over the axis shard; 3: weights, gradients and optimizer state.",
+     .help =
+         "Of what is cut over the axis shard, what a step makes whole: 3 a block's weights at a "
+         "time, 2 all weights, 1 all weights and gradients.",
      .initial = "3",
-     .range = "= 3"},
+     .range = ">= 1, <= 3"},
     {.name = "layout.recompute",
      .type = KeyType::choice,
      .help = "Activations that the backward pass computes again instead of keeping them.",
