@@ -84,12 +84,26 @@ def test_verify_every_layout(run, trireme):
     result = json.loads(done.stdout)
     assert result["equal"] is True and result["first_difference"] is None
     layouts = [row["layout"] for row in result["layouts"]]
-    assert layouts == [f"replica={r},shard={2 // r},recompute={c}" for r in (1, 2) for c in ("none", "selective", "block")]
+    assert layouts == [f"replica={r},shard={2 // r}{z},recompute={c}" for r, stages in ((1, "123"), (2, " "))
+                       for z in (f",zero={s}".removesuffix(",zero= ") for s in stages) for c in ("none", "selective", "block")]
     assert all(0 <= row["worst_gradient"] < 1e-11 for row in result["layouts"])
     assert any(row["worst_gradient"] > 0 for row in result["layouts"]), "nothing was compared"
     done = trireme("verify", run / "small.toml", "--layouts", "replica=4;shard=4", "--precision", "fp32", cwd=run)
     assert "2 layouts equal one rank" in done.stderr
     assert "batch.size" in trireme("verify", run / "small.toml", "--layouts", "shard=3", code=2, cwd=run).stderr
+
+
+def test_verify_over_processes_has_the_bits_of_threads(run, trireme):
+    rows = {}
+    for fabric in ("thread", "process"):
+        done = trireme("verify", run / "small.toml", "--ranks", 2, "--layouts", "replica=2;shard=2,recompute=selective",
+                       "--fabric", fabric, "--json", cwd=run)
+        assert done.stderr.count("2 layouts equal one rank") == 1
+        rows[fabric] = [{k: v for k, v in row.items() if k != "seconds"} for row in json.loads(done.stdout)["layouts"]]
+    assert rows["thread"] == rows["process"]
+    assert any(row["worst_weight"] > 0 for row in rows["process"]), "nothing was compared"
+    wrong = trireme("verify", run / "small.toml", "--ranks", 2, "--layouts", "shard=4", "--fabric", "process", code=2, cwd=run)
+    assert "shard=4 has 4 ranks, and --ranks starts 2 processes" in wrong.stderr
 
 
 def test_dry_run_prints_the_program(run, trireme):

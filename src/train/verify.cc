@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "fabric/process_fabric.h"
 #include "fabric/thread_fabric.h"
 #include "train/trainer.h"
 
@@ -23,10 +24,12 @@ using GlobalTensors = std::map<std::string, at::Tensor>;
 struct Layout {
   int64_t replica = 1, shard = 1;
   std::string recompute;  // empty: the recipe's
+  int64_t zero = 0;       // 0: the recipe's
 
   int64_t ranks() const { return replica * shard; }
   std::string text() const {
     std::string out = concat("replica=", replica, ",shard=", shard);
+    if (zero > 0) out += concat(",zero=", zero);
     return recompute.empty() ? out : out + ",recompute=" + recompute;
   }
 };
@@ -59,8 +62,15 @@ Layout parse_layout(const std::string& text) {
       layout.recompute = value;
       continue;
     }
+    if (key == "zero") {
+      TRIREME_CHECK(value == "1" || value == "2" || value == "3",
+                    "--layouts: zero must be 1, 2 or 3, got '", value, "'");
+      layout.zero = std::stoi(value);
+      continue;
+    }
     TRIREME_CHECK(key == "replica" || key == "shard",
-                  "--layouts: expected replica=N, shard=N or recompute=none|selective|block, got '",
+                  "--layouts: expected replica=N, shard=N, zero=1|2|3 or "
+                  "recompute=none|selective|block, got '",
                   item, "'");
     TRIREME_CHECK(!value.empty() && value.size() < 5 && std::ranges::all_of(value, ::isdigit) &&
                       std::stoi(value) > 0,
@@ -79,10 +89,15 @@ std::vector<Layout> wanted_layouts(const VerifyOptions& options, bool recomputes
   }
   for (int64_t replica = 1; replica <= options.ranks; ++replica) {
     if (options.ranks % replica != 0) continue;
-    if (!recomputes) layouts.push_back({replica, options.ranks / replica, ""});
-    else
-      for (const char* recompute : {"none", "selective", "block"})
-        layouts.push_back({replica, options.ranks / replica, recompute});
+    const int64_t shard = options.ranks / replica;
+    const std::vector<int64_t> stages =
+        shard > 1 ? std::vector<int64_t>{1, 2, 3} : std::vector<int64_t>{0};
+    const std::vector<std::string> kinds =
+        recomputes ? std::vector<std::string>{"none", "selective", "block"}
+                   : std::vector<std::string>{""};
+    for (const int64_t zero : stages)
+      for (const std::string& recompute : kinds)
+        layouts.push_back({replica, shard, recompute, zero});
   }
   return layouts;
 }
@@ -94,6 +109,7 @@ Recipe recipe_for(const VerifyOptions& options, const Layout& layout) {
   overrides.push_back(concat("layout.shard=", layout.shard));
   overrides.push_back(concat("precision.compute=", options.fp64 ? "fp64" : "fp32"));
   overrides.push_back(concat("run.threads=", layout.ranks()));
+  if (layout.zero > 0) overrides.push_back(concat("layout.zero=", layout.zero));
   if (!layout.recompute.empty()) overrides.push_back("layout.recompute=" + layout.recompute);
   // The recipe's micro-batch, or what of it divides a rank's share here.
   const int64_t size = plain.integer("batch.size");
@@ -119,8 +135,31 @@ void collect(const Unit& unit, const at::Tensor& flat, GlobalTensors& into, std:
   }
 }
 
+// What another process collected, into what this one has.
+void merge(const at::Tensor& theirs, at::Tensor& ours, const std::string& name,
+           std::string& unequal) {
+  const at::Tensor missing = ours.isnan(), known = theirs.isnan().logical_not();
+  const at::Tensor differs = known.logical_and(missing.logical_not()).logical_and(theirs.ne(ours));
+  if (unequal.empty() && differs.any().item<bool>()) unequal = name;
+  ours = at::where(missing, theirs, ours);
+}
+
+// Ranks that are processes: rank 0 gets what all have collected. The tensors' names and shapes are
+// the same everywhere.
+void bring_together(Fabric& fabric, GlobalTensors& tensors, std::string& unequal) {
+  Communicator& world = fabric.world();
+  for (auto& [name, whole] : tensors) {
+    if (fabric.rank() > 0) world.send(whole, 0);
+    at::Tensor theirs = at::empty_like(whole);
+    for (int rank = 1; fabric.rank() == 0 && rank < fabric.ranks(); ++rank) {
+      world.recv(theirs, rank);
+      merge(theirs, whole, name, unequal);
+    }
+  }
+}
+
 Numbers run_layout(const VerifyOptions& options, const Layout& layout,
-                   std::shared_ptr<const Task> task) {
+                   std::shared_ptr<const Task> task, Fabric* processes) {
   Job job{.recipe = recipe_for(options, layout),
           .task = std::move(task),
           .mesh = Mesh({.replica = static_cast<int>(layout.replica),
@@ -129,7 +168,7 @@ Numbers run_layout(const VerifyOptions& options, const Layout& layout,
   Numbers numbers;
   std::mutex mutex;
   const auto start = std::chrono::steady_clock::now();
-  run_ranks(job.mesh.ranks(), [&](Fabric& fabric) {
+  const auto rank_main = [&](Fabric& fabric) {
     Trainer trainer(job, fabric, nullptr, {});
     trainer.prepare(false);
     const auto& units = trainer.parameters().units();
@@ -146,7 +185,14 @@ Numbers run_layout(const VerifyOptions& options, const Layout& layout,
     const std::lock_guard lock(mutex);
     for (const Unit& unit : units)
       collect(unit, unit.shard, numbers.weights, numbers.unequal_replica);
-  });
+  };
+  if (processes) {
+    rank_main(*processes);
+    bring_together(*processes, numbers.gradients, numbers.unequal_replica);
+    bring_together(*processes, numbers.weights, numbers.unequal_replica);
+  } else {
+    run_ranks(job.mesh.ranks(), rank_main, {.timeout = options.timeout});
+  }
   numbers.learning_rate = job.recipe.number("optimizer.lr");
   numbers.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return numbers;
@@ -211,17 +257,28 @@ Verification verify_layouts(const VerifyOptions& options) {
   Recipe plain = recipe_for(options, Layout{});
   const std::shared_ptr<const Task> task = make_task(plain);
   Verification verification;
-  const Numbers reference = run_layout(options, Layout{}, task);
-  verification.reference_loss = reference.losses.back();
+  std::optional<ProcessFabric> processes;
+  if (options.region) processes.emplace(*options.region, FabricOptions{.timeout = options.timeout});
+  const bool compares = !processes || processes->rank() == 0;
+  Numbers reference;
+  if (compares) {
+    reference = run_layout(options, Layout{}, task, nullptr);
+    verification.reference_loss = reference.losses.back();
+  }
+  if (processes) processes->world().barrier();
   const int64_t batch = plain.integer("batch.size");
   for (const Layout& layout : wanted_layouts(options, plain.has("layout.recompute"))) {
     if (options.layouts == "all" && batch % layout.ranks() != 0) continue;
-    const Numbers numbers = run_layout(options, layout, task);
-    verification.layouts.push_back(
-        compare(options, layout, numbers, reference, verification.first_difference));
+    TRIREME_CHECK(!processes || layout.ranks() == options.ranks, "--layouts: ", layout.text(),
+                  " has ", layout.ranks(), " ranks, and --ranks starts ", options.ranks,
+                  " processes");
+    const Numbers numbers = run_layout(options, layout, task, processes ? &*processes : nullptr);
+    if (compares)
+      verification.layouts.push_back(
+          compare(options, layout, numbers, reference, verification.first_difference));
   }
-  TRIREME_CHECK(!verification.layouts.empty(), plain.where("batch.size"), ": batch.size = ", batch,
-                " fits no layout of ", options.ranks, " ranks");
+  TRIREME_CHECK(!compares || !verification.layouts.empty(), plain.where("batch.size"),
+                ": batch.size = ", batch, " fits no layout of ", options.ranks, " ranks");
   return verification;
 }
 

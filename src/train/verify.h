@@ -2,11 +2,13 @@
 // compares.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/recipe/recipe.h"
+#include "fabric/shared_region.h"
 
 namespace trireme {
 
@@ -18,6 +20,10 @@ struct VerifyOptions {
   int ranks = 2;                // of "all": every layout of so many ranks
   int64_t steps = 3;
   bool fp64 = true;  // else fp32, where only the first step's loss and gradients are compared
+  // This process's memory with the other ranks; every layout then has `ranks` ranks, which all call
+  // verify_layouts(), and rank 0 alone gets rows. null: ranks are threads of this process.
+  SharedRegion* region = nullptr;
+  std::chrono::milliseconds timeout = std::chrono::seconds(120);  // for a rank that others await
 };
 
 struct LayoutComparison {
