@@ -27,43 +27,45 @@ struct Options {
   bool per_token = false, json = false;
 };
 
+// The ids of one line.
+std::vector<int32_t> read_text(const nlohmann::json& line, const LoadedModel& loaded,
+                               const std::string& where) {
+  TRIREME_CHECK(line.is_object() && (line.contains("text") || line.contains("ids")), where,
+                ": expected an object with \"text\" or \"ids\"");
+  std::vector<int32_t> ids;
+  if (line.contains("ids")) {
+    ids = read_ids(line["ids"], loaded.family->vocab(), where);
+  } else {
+    TRIREME_CHECK(line["text"].is_string(), where, ": \"text\" must be a text, found ",
+                  line["text"].type_name());
+    TRIREME_CHECK(loaded.tokenizer, where, ": ", loaded.origin,
+                  " has no tokenizer.json; give \"ids\"");
+    ids = loaded.encode(line["text"].get_ref<const std::string&>());
+  }
+  const auto tokens = static_cast<int64_t>(ids.size());
+  TRIREME_CHECK(tokens <= loaded.family->max_positions(), where, ": the text has ", tokens,
+                " tokens, and ", loaded.origin, " reads at most ", loaded.family->max_positions());
+  return ids;
+}
+
 // {"ids", "log_probs"} for each {"text"} or {"ids"} line of the input.
 void score_lines(const Options& options) {
   TRIREME_CHECK(options.data.size() == 1, "eval --per-token: --data takes one file of JSON lines");
-  const std::vector<nlohmann::json> lines = read_json_lines(options.data[0]);
-  LoadedModel loaded = load_model(options.model, 1, options.threads);
+  const std::vector<JsonLine> lines = read_json_lines(options.data[0]);
+  JsonLinesWriter writer(options.out);
+  const LoadedModel loaded = load_model(options.model, 1, 1);
   std::vector<std::vector<int32_t>> texts;
   size_t longest = 1;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const nlohmann::json& line = lines[i];
-    const std::string where = concat(options.data[0], ":", i + 1);
-    TRIREME_CHECK(line.is_object() && (line.contains("text") || line.contains("ids")), where,
-                  ": expected an object with \"text\" or \"ids\"");
-    if (line.contains("ids")) {
-      const auto is_id = [](const nlohmann::json& id) { return id.is_number_integer(); };
-      TRIREME_CHECK(line["ids"].is_array() && std::ranges::all_of(line["ids"], is_id), where,
-                    ": \"ids\" must be a list of integers");
-      auto& ids = texts.emplace_back();
-      for (const nlohmann::json& id : line["ids"]) {
-        const auto value = id.get<int64_t>();
-        TRIREME_CHECK(value >= 0 && value < loaded.family->vocab(), where, ": id ", value,
-                      " is outside the vocabulary of ", loaded.family->vocab());
-        ids.push_back(static_cast<int32_t>(value));
-      }
-    } else {
-      TRIREME_CHECK(line["text"].is_string(), where, ": \"text\" must be a text");
-      TRIREME_CHECK(loaded.tokenizer, where, ": ", loaded.origin,
-                    " has no tokenizer.json; give \"ids\"");
-      texts.push_back(loaded.encode(line["text"].get<std::string>()));
-    }
+  for (const auto& [where, line] : lines) {
+    texts.push_back(read_text(line, loaded, where));
     longest = std::max(longest, texts.back().size());
   }
   const Model model = loaded.family->build(at::kFloat, static_cast<int64_t>(longest));
-  Scorer scorer(*loaded.family, model, *loaded.parameters, *loaded.lanes, {}, kernel::Mode::fused);
-  JsonLinesWriter writer(options.out);
+  const auto lanes = generation_lanes(options.threads);
+  Scorer scorer(*loaded.family, model, *loaded.parameters, *lanes, {}, kernel::Mode::fused);
   Progress progress("line");
   for (size_t i = 0; i < texts.size(); ++i) {
-    nlohmann::json log_probs = nlohmann::json::array();
+    nlohmann::ordered_json log_probs = nlohmann::ordered_json::array();
     if (!texts[i].empty()) log_probs.push_back(nullptr);
     for (double log_prob : scorer.log_probs(texts[i])) log_probs.push_back(log_prob);
     writer.add({{"ids", texts[i]}, {"log_probs", log_probs}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "infer/test_model.h"
 
@@ -26,7 +27,7 @@ TEST(Generator, CachedGreedyChoicesAreTheUncachedBest) {
                       kernel::Mode::fused, 32);
   const std::vector<int32_t> prompt = {7, 3, 19, 42};
   const auto generated =
-      generator.generate(prompt, {.sampling = {.temperature = 0}, .max_tokens = 20}, 0);
+      generator.generate({&prompt, 1}, {.sampling = {.temperature = 0}, .max_tokens = 20})[0].ids();
   ASSERT_EQ(generated.size(), 20u);
   Scorer scorer(*tiny.family, tiny.model, tiny.parameters, tiny.lanes, {}, kernel::Mode::reference);
   std::vector<int32_t> text = prompt;
@@ -48,53 +49,107 @@ TEST(Generator, EndsAtTheEndTokenAndAtTheCallersWord) {
   Tiny tiny;
   Generator generator(*tiny.family, tiny.model, tiny.parameters, tiny.lanes, {},
                       kernel::Mode::fused, 32);
+  using Finish = Generated::Finish;
   const std::vector<int32_t> prompt = {1, 2};
   const GenerationOptions greedy{.sampling = {.temperature = 0}, .max_tokens = 10};
-  const auto all = generator.generate(prompt, greedy, 0);
+  const auto of = [&](const GenerationOptions& options, const Generator::Listener& listener = {}) {
+    return generator.generate({&prompt, 1}, options, 0, listener)[0];
+  };
+  const auto all = of(greedy).ids();
+  EXPECT_EQ(of(greedy).finish, Finish::length);
   GenerationOptions ends = greedy;
   ends.end_tokens = {all[4]};
   const auto first = static_cast<size_t>(std::ranges::find(all, all[4]) - all.begin());
-  EXPECT_EQ(generator.generate(prompt, ends, 0).size(), first);
+  EXPECT_EQ(of(ends).tokens.size(), first);
+  EXPECT_EQ(of(ends).finish, Finish::end);
   int seen = 0;
-  EXPECT_EQ(generator.generate(prompt, greedy, 0, [&](int32_t) { return ++seen < 3; }).size(), 3u);
-  EXPECT_THROW(generator.generate({}, greedy, 0), InputError);
-  EXPECT_THROW(generator.generate(std::vector<int32_t>{9999}, greedy, 0), InputError);
+  const auto cut =
+      of(greedy, {.on_token = [&](size_t, const SampledToken&) { return ++seen < 3; }});
+  EXPECT_EQ(cut.tokens.size(), 3u);
+  EXPECT_EQ(cut.finish, Finish::caller);
+  GenerationOptions many = greedy;
+  many.max_tokens = 1000;
+  EXPECT_EQ(of(many).tokens.size(), 30u) << "as many as the cache has room for";
+  for (const std::vector<int32_t>& wrong :
+       {std::vector<int32_t>{}, {9999}, {-1}, std::vector<int32_t>(32, 1)})
+    EXPECT_THROW(generator.generate({&wrong, 1}, greedy), InputError);
 }
 
-// Probabilities of a small distribution, filtered by hand.
-TEST(Sampler, FiltersAsDefined) {
-  const at::Tensor logits = at::empty({4}, at::kDouble);
-  const double p[] = {0.1, 0.4, 0.3, 0.2};
-  for (int i = 0; i < 4; ++i) logits.mutable_data_ptr<double>()[i] = std::log(p[i]);
-  const auto expect = [&](const SamplingOptions& options, std::vector<double> wanted) {
-    const auto got = sampling_distribution(logits, options);
-    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-12) << i;
+// Any number of prompts of any lengths: each text is, to the bit, the one that its prompt gives
+// alone, whatever runs beside it and whichever slot it takes.
+TEST(Generator, ABatchOfUnequalPromptsGivesWhatEachGivesAlone) {
+  Tiny tiny;
+  const auto make = [&](int64_t batch) {
+    return Generator(*tiny.family, tiny.model, tiny.parameters, tiny.lanes, {}, kernel::Mode::fused,
+                     32, batch);
   };
-  expect({}, {0.1, 0.4, 0.3, 0.2});
-  expect({.temperature = 0}, {0, 1, 0, 0});
-  expect({.temperature = 0.5}, {0.01 / 0.3, 0.16 / 0.3, 0.09 / 0.3, 0.04 / 0.3});
-  expect({.top_k = 2}, {0, 4.0 / 7, 3.0 / 7, 0});
-  expect({.top_p = 0.65}, {0, 4.0 / 7, 3.0 / 7, 0});
-  expect({.top_p = 0.75}, {0, 4.0 / 9, 3.0 / 9, 2.0 / 9});
-  expect({.min_p = 0.6}, {0, 4.0 / 7, 3.0 / 7, 0});
-  EXPECT_THROW(check({.top_p = 0}), InputError);
-  EXPECT_THROW(check({.temperature = -1}), InputError);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 11; ++i) {
+    prompts.emplace_back();
+    for (int32_t j = 0; j <= i * 5 % 13; ++j) prompts.back().push_back((i * 17 + j * 5) % 61);
+  }
+  GenerationOptions options{
+      .sampling = {.temperature = 1.2, .seed = 6}, .max_tokens = 17, .end_tokens = {4, 9}};
+  Generator one = make(1);
+  std::vector<Generated> alone;
+  for (size_t i = 0; i < prompts.size(); ++i)
+    alone.push_back(one.generate({&prompts[i], 1}, options, i)[0]);
+  std::set<size_t> lengths;
+  for (int64_t batch : {1, 3, 8}) {
+    Generator generator = make(batch);
+    std::vector<std::vector<int32_t>> seen(prompts.size());
+    std::vector<int> ended(prompts.size());
+    const auto together = generator.generate(prompts, options, 0,
+                                             {.on_token =
+                                                  [&](size_t i, const SampledToken& token) {
+                                                    EXPECT_EQ(ended[i], 0);
+                                                    seen[i].push_back(token.id);
+                                                    return true;
+                                                  },
+                                              .on_done =
+                                                  [&](size_t i, const Generated& done) {
+                                                    ++ended[i];
+                                                    EXPECT_EQ(done.ids(), alone[i].ids());
+                                                  }});
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(together[i].ids(), alone[i].ids()) << "prompt " << i << " in a batch of " << batch;
+      EXPECT_EQ(together[i].finish, alone[i].finish);
+      EXPECT_EQ(seen[i], alone[i].ids());
+      EXPECT_EQ(ended[i], 1);
+      lengths.insert(alone[i].tokens.size());
+      for (size_t t = 0; t < alone[i].tokens.size(); ++t)
+        EXPECT_EQ(together[i].tokens[t].log_prob, alone[i].tokens[t].log_prob);
+    }
+  }
+  EXPECT_GT(lengths.size(), 3u) << "all ended at once: slots were never taken over";
 }
 
-// 20,000 draws from four tokens: chi-square with 3 degrees of freedom stays below 16.27 with
-// probability 0.999.
-TEST(Sampler, FrequenciesFollowTheDistribution) {
-  const at::Tensor logits = at::empty({4}, at::kDouble);
-  const double p[] = {0.1, 0.4, 0.3, 0.2};
-  for (int i = 0; i < 4; ++i) logits.mutable_data_ptr<double>()[i] = std::log(p[i]);
-  constexpr int kDraws = 20'000;
-  int counts[4] = {};
-  for (int i = 0; i < kDraws; ++i)
-    ++counts[sample(logits, {.seed = 17}, static_cast<uint64_t>(i), 3)];
-  double chi_square = 0;
-  for (int i = 0; i < 4; ++i)
-    chi_square += std::pow(counts[i] - kDraws * p[i], 2) / (kDraws * p[i]);
-  EXPECT_LT(chi_square, 16.27);
+// In single precision the two ways of summing differ by a few units in the last place of scores of
+// about ten: 1e-5 is the bound that users are promised.
+TEST(Generator, CachedAndUncachedScoresAgree) {
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (const char* type : {"llama", "qwen3", "mistral", "gemma2", "gemma3_text", "gpt2"}) {
+      const auto family = load_language_model(tiny_config(type, true), type);
+      const Model model = family->build(dtype, 16);
+      Lanes lanes(1, false, nullptr);
+      Parameters parameters(model, dtype, Mesh(), 0, false, 1);
+      parameters.initialize(11, 1);
+      Generator generator(*family, model, parameters, lanes, {}, kernel::Mode::fused, 16, 2);
+      const std::vector<std::vector<int32_t>> prompts = {{7, 3, 19, 42, 1}, {8}};
+      const auto generated =
+          generator.generate(prompts, {.sampling = {.seed = 3}, .max_tokens = 10});
+      Scorer scorer(*family, model, parameters, lanes, {}, kernel::Mode::fused);
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        std::vector<int32_t> text = prompts[i];
+        for (int32_t id : generated[i].ids()) text.push_back(id);
+        const auto scores = scorer.log_probs(text);
+        ASSERT_EQ(generated[i].tokens.size(), 10u);
+        for (size_t t = 0; t < 10; ++t)
+          EXPECT_NEAR(generated[i].tokens[t].log_prob, scores[prompts[i].size() - 1 + t],
+                      dtype == at::kFloat ? 1e-5 : 1e-12)
+              << type << ", token " << t;
+      }
+    }
 }
 
 }  // namespace

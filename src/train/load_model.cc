@@ -106,23 +106,28 @@ Checkpoint with_names_of(const Model& model, Checkpoint checkpoint) {
 
 }  // namespace
 
-std::vector<int32_t> StoredModel::end_tokens() const {
+std::optional<std::vector<int32_t>> StoredModel::configured_ids(const char* key) const {
   std::vector<json> said;
   if (has(checkpoint, "generation_config.json"))
     said.push_back(attached_object(checkpoint, "generation_config.json"));
   said.push_back(config);
   for (const json& object : said) {
-    const auto eos = object.find("eos_token_id");
-    if (eos == object.end() || eos->is_null()) continue;
+    const auto value = object.find(key);
+    if (value == object.end() || value->is_null()) continue;
     std::vector<int32_t> ids;
-    for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
+    for (const json& id : value->is_array() ? *value : json::array({*value})) {
       TRIREME_CHECK(
           id.is_number_integer() && id.get<int64_t>() >= -1 && id.get<int64_t>() < int64_t{1} << 31,
-          origin(), ": \"eos_token_id\" is no id: ", id.dump());
+          origin(), ": \"", key, "\" is no id: ", id.dump());
       if (id.get<int64_t>() >= 0) ids.push_back(id.get<int32_t>());
     }
     return ids;
   }
+  return std::nullopt;
+}
+
+std::vector<int32_t> StoredModel::end_tokens() const {
+  if (auto ids = configured_ids("eos_token_id")) return *std::move(ids);
   if (tokenizer && tokenizer->end_of_text()) return {*tokenizer->end_of_text()};
   return {};
 }
@@ -131,6 +136,11 @@ Boundaries StoredModel::boundaries() const {
   constexpr const char* kConfig = "tokenizer_config.json";
   return boundaries_of(*tokenizer, has(checkpoint, kConfig) ? checkpoint.attachment(kConfig) : "",
                        concat(origin(), "/", kConfig));
+}
+
+std::optional<int32_t> StoredModel::start_token() const {
+  if (const auto ids = configured_ids("bos_token_id"); ids && !ids->empty()) return ids->front();
+  return tokenizer ? tokenizer->end_of_text() : std::nullopt;
 }
 
 StoredModel open_model(Storage& storage, const std::string& path) {
@@ -164,7 +174,9 @@ LoadedModel load_model(const std::string& path, int64_t sequence, int threads,
                        at::ScalarType dtype) {
   PosixStorage storage;
   StoredModel stored = open_model(storage, path);
-  LoadedModel loaded{.origin = stored.origin(), .end_tokens = stored.end_tokens()};
+  LoadedModel loaded{.origin = stored.origin(),
+                     .start_token = stored.start_token(),
+                     .end_tokens = stored.end_tokens()};
   loaded.model =
       stored.family->build(dtype, sequence > 0 ? sequence : stored.family->max_positions());
   loaded.lanes = std::make_unique<Lanes>(threads, false, nullptr);

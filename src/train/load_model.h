@@ -30,6 +30,11 @@ struct StoredModel {
   std::vector<int32_t> end_tokens() const;
   // Around a text, by the tokenizer and its tokenizer_config.json. REQUIRES: tokenizer.
   Boundaries boundaries() const;
+  // Begins a text: by the same files, else the tokenizer's end of text.
+  std::optional<int32_t> start_token() const;
+
+ private:
+  std::optional<std::vector<int32_t>> configured_ids(const char* key) const;
 };
 
 // `path` is what open_tensors() takes, or the name of a run below runs/. `storage` outlives it.
@@ -48,6 +53,7 @@ struct LoadedModel {
   Model model;
   std::unique_ptr<Lanes> lanes;
   std::unique_ptr<Parameters> parameters;
+  std::optional<int32_t> start_token;
   std::vector<int32_t> end_tokens;
   Boundaries boundaries;  // empty without a tokenizer
 

@@ -207,7 +207,7 @@ std::vector<SampleText> Pretrain::write_samples(RunningModel running) const {
     const auto which = given ? static_cast<size_t>(i) % prompts.size() : 0;
     const std::vector<int32_t> begin =
         given ? prompts[which] : std::vector<int32_t>{first.value_or(corpus_.end_of_text())};
-    const auto ids = generator.generate(begin, options, static_cast<uint64_t>(i));
+    const auto ids = generator.generate({&begin, 1}, options, static_cast<uint64_t>(i))[0].ids();
     texts.push_back({0, given ? prompts_[which] : "", tokenizer_.decode(ids)});
   }
   return texts;
