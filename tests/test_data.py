@@ -166,9 +166,11 @@ def test_held_out_samples_are_the_stream(trireme, recipe, tmp_path):
     tokens, _ = corpus.stream("held_out")
     end = corpus.manifest["end_of_text"]
     labels = []
-    for index in range(-(-len(tokens) // 32)):
-        sample = json.loads(trireme("data", "inspect", recipe(), "--sample", index, "--split", "held_out", "--json",
-                                    "data.document_attention=false").stdout)
+    count = -(-len(tokens) // 32)
+    lines = trireme("data", "inspect", recipe(), "--sample", 0, "--count", count, "--split", "held_out", "--json",
+                    "data.document_attention=false").stdout.splitlines()
+    assert len(lines) == count > 1
+    for sample in map(json.loads, lines):
         assert len(sample["labels"]) == 32
         labels += [label for label in sample["labels"] if label != -100]
         assert sample["documents"] == [0] * 32

@@ -17,6 +17,10 @@ import time
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORKERS = 2
+# Of what runs long where nothing has run yet, on two cores; a build folder remembers the seconds of its own runs. The
+# longest begins first, so that nothing long is left alone at the end.
+SECONDS = {"test_tokenizer": 100, "test_hugging_face": 100, "test_models": 55, "test_data": 43}
 
 
 class Outcome:
@@ -87,6 +91,11 @@ def run_python(file, patterns, options, scratch):
     return outcome
 
 
+def longest_first(jobs, seconds):
+    """Jobs in the order of what they took; one that is not known is taken for short."""
+    return sorted(jobs, key=lambda job: -seconds.get(job[1].stem, 1))
+
+
 def environment_of(options, scratch, name):
     home = scratch / f"{name}-tmp"
     home.mkdir(exist_ok=True)
@@ -108,10 +117,14 @@ def main():
     if not options.sanitize:
         files = sorted((ROOT / "tests").glob("test_*.py"))
         jobs += [(run_python, f) for f in files if not options.fast or f.stem == "test_tree"]
+    whole = not (options.patterns or options.fast or options.long)
+    taken = options.build / "test_seconds.json"
+    seconds = json.loads(taken.read_text()) if taken.exists() else SECONDS
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="trireme-test-") as scratch, \
-            concurrent.futures.ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(kind, what, options.patterns, options, pathlib.Path(scratch)) for kind, what in jobs]
+            concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        running = [pool.submit(kind, what, options.patterns, options, pathlib.Path(scratch))
+                   for kind, what in longest_first(jobs, seconds)]
         for future in concurrent.futures.as_completed(running):
             outcome = future.result()
             outcomes.append(outcome)
@@ -121,6 +134,8 @@ def main():
                 print(f"{outcome.name}: {outcome.passed} passed, {len(outcome.failed)} failed, "
                       f"{len(outcome.skipped)} skipped, {outcome.seconds:.1f} s", flush=True)
 
+    if whole:
+        taken.write_text(json.dumps({outcome.name: round(outcome.seconds, 1) for outcome in outcomes}))
     failed = [f for o in outcomes for f in o.failed]
     skipped = [s for o in outcomes for s in o.skipped]
     passed = sum(o.passed for o in outcomes)
