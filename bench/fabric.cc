@@ -3,7 +3,8 @@
 // A buffer has 32 MiB of fp32, or as many elements of bf16, on every rank. In each round every
 // operation runs once, and so does a memcpy of a buffer by all ranks at once; medians of the rounds
 // are printed, from one barrier to the next on rank 0. Results are compared before timing.
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/version.h>
 
 #include <algorithm>

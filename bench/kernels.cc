@@ -7,7 +7,8 @@
 // many bytes as they must, cached or not as theirs are: a negation from here to there (copy) or in
 // place (update), or a memchr over what is only read. Results are compared before anything is
 // timed. Fused backward adds weights' gradients into grad(), as in training.
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,21 +1,31 @@
 # trireme_module(<folder> [TORCH] [HOT] [DEPENDS <folder>…] [LIBRARIES <target>…])
 #
 # The library trireme_<folder> of all sources below src/<folder>, and the GoogleTest binary <folder>_test of its
-# *_test.cc files, when there are any. TORCH folders share one precompiled header. HOT folders have loops over elements
-# of their own; the others, and all tests, are compiled with -O1 in Release, which is a sixth less to compile.
+# *_test.cc files, when there are any. There is one precompiled header for TORCH folders and one for the others. HOT
+# folders have loops over elements of their own; the others, and all tests, are compiled with -O1 in Release, which is a
+# sixth less to compile.
 
-# Templates that a precompiled header leaves open are instantiated again in every file: autograd's headers would cost
-# each of them a second, and few need them.
-set(torch_pch_headers <ATen/ATen.h> <nlohmann/json.hpp>)
+# Templates that a precompiled header leaves open are instantiated again in every file: ATen/ATen.h in place of
+# Functions.h would cost each of them a second, autograd's headers another, CLI11 four, and few need them.
+set(plain_pch_headers <nlohmann/json.hpp> <algorithm> <array> <chrono> <cmath> <cstring> <filesystem> <functional> <map>
+  <memory> <mutex> <optional> <set> <span> <sstream> <string> <thread> <unordered_map> <variant> <vector>)
+
+add_library(plain_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_link_libraries(plain_pch PRIVATE nlohmann_json::nlohmann_json Threads::Threads)
+target_precompile_headers(plain_pch PRIVATE ${plain_pch_headers})
 
 add_library(torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
-target_link_libraries(torch_pch PRIVATE torch_wheel)
-target_precompile_headers(torch_pch PRIVATE ${torch_pch_headers})
+target_link_libraries(torch_pch PRIVATE torch_wheel nlohmann_json::nlohmann_json Threads::Threads)
+target_precompile_headers(torch_pch PRIVATE <ATen/Functions.h> <ATen/TensorOperators.h> ${plain_pch_headers})
+
+function(trireme_precompiled target pch)
+  target_precompile_headers(${target} REUSE_FROM ${pch})
+  target_compile_options(${target} PRIVATE -fPIC)  # as the header; executables would have -fPIE
+endfunction()
 
 function(trireme_use_torch target)
   target_link_libraries(${target} PUBLIC torch_wheel)
-  target_precompile_headers(${target} REUSE_FROM torch_pch)
-  target_compile_options(${target} PRIVATE -fPIC)  # as the header; executables would have -fPIE
+  trireme_precompiled(${target} torch_pch)
 endfunction()
 
 set(lightly_optimized $<$<CONFIG:Release>:-O1>)
@@ -64,6 +74,8 @@ function(trireme_module folder)
       ${arg_DEPENDS} ${arg_LIBRARIES} nlohmann_json::nlohmann_json Threads::Threads)
     if(arg_TORCH)
       trireme_use_torch(${library})
+    else()
+      trireme_precompiled(${library} plain_pch)
     endif()
     if(NOT arg_HOT)
       target_compile_options(${library} PRIVATE ${lightly_optimized})
@@ -81,6 +93,7 @@ function(trireme_module folder)
     if(arg_TORCH)
       trireme_use_torch(${folder}_test)
     else()
+      trireme_precompiled(${folder}_test plain_pch)
       set_property(GLOBAL APPEND PROPERTY TRIREME_TORCH_FREE_TEST_TARGETS ${folder}_test)
     endif()
     set_property(GLOBAL APPEND PROPERTY TRIREME_TEST_TARGETS ${folder}_test)

@@ -1,1 +1,1 @@
-// Carries the precompiled header that the torch folders share.
+// Carries a precompiled header that folders share.

@@ -1,6 +1,5 @@
 #include <torch/version.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "cli/verbs.h"

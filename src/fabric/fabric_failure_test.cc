@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 
 #include <atomic>
 #include <cstring>

@@ -2,7 +2,8 @@
 // definition.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <vector>
 

@@ -1,13 +1,14 @@
 #include "kernel/attention.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernel/attention_reference.h"
+#include "kernel/differentiable.h"
 #include "kernel/simd/attention.h"
 #include "kernel/tensor_checks.h"
 #include "kernel/work_time.h"
@@ -141,11 +142,30 @@ int64_t longest_document(const Context& context) {
   return longest;
 }
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+Tensors backward(const BackwardPass& pass, const AttentionShape& shape) {
+  if (!pass.d_out[0].defined()) return {at::Tensor()};
+  const TimedWork timed(&WorkTime::attention);
+  const at::Tensor d_out = pass.d_out[0].contiguous();
+  const at::Tensor &qkv = pass.saved[0], &out = pass.saved[1], &lse = pass.saved[2];
+  const Context context{pass.saved[3], pass.saved[4], pass.saved[5], pass.saved[6], shape};
+  const at::Tensor d_qkv = at::empty_like(qkv);
+  dispatch_float_double(qkv, [&]<class T>(T) {
+    const auto loops = simd::attention_loops<T>();
+    const at::Tensor scratch = at::empty(
+        {loops.backward_scratch(longest_document(context), shape.head_dim)}, qkv.options());
+    for_each_document(context, [&](int64_t first, int64_t rows) {
+      loops.backward(rows_of<T>(qkv, context, first, rows),
+                     out.const_data_ptr<T>() + first * out.size(1), lse.const_data_ptr<T>() + first,
+                     lse.size(1), d_out.const_data_ptr<T>() + first * out.size(1),
+                     d_qkv.mutable_data_ptr<T>() + first * qkv.size(1),
+                     scratch.mutable_data_ptr<T>());
+    });
+  });
+  return {d_qkv};
+}
 
-struct Attention : torch::autograd::Function<Attention> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const Context& context) {
+at::Tensor attend(const at::Tensor& qkv, const Context& context) {
+  return differentiable({qkv}, [&] {
     const TimedWork timed(&WorkTime::attention);
     const AttentionShape& shape = context.shape;
     const at::Tensor out = at::empty({qkv.size(0), shape.heads * shape.head_dim}, qkv.options());
@@ -160,51 +180,12 @@ struct Attention : torch::autograd::Function<Attention> {
             lse.mutable_data_ptr<T>() + first, lse.size(1), scratch.mutable_data_ptr<T>());
       });
     });
-    ctx->save_for_backward(
-        {qkv, out, lse, context.cos, context.sin, context.positions, context.documents});
-    ctx->saved_data["shape"] = std::vector<int64_t>{shape.batch,    shape.sequence, shape.heads,
-                                                    shape.kv_heads, shape.head_dim, shape.window};
-    ctx->saved_data["scale"] = shape.scale;
-    ctx->saved_data["softcap"] = shape.softcap;
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined()) return {at::Tensor(), at::Tensor()};
-    const TimedWork timed(&WorkTime::attention);
-    const at::Tensor d_out = grads[0].contiguous();
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &qkv = saved[0], &out = saved[1], &lse = saved[2];
-    const std::vector<int64_t> sizes = ctx->saved_data["shape"].toIntVector();
-    const Context context{saved[3],
-                          saved[4],
-                          saved[5],
-                          saved[6],
-                          {.batch = sizes[0],
-                           .sequence = sizes[1],
-                           .heads = sizes[2],
-                           .kv_heads = sizes[3],
-                           .head_dim = sizes[4],
-                           .scale = ctx->saved_data["scale"].toDouble(),
-                           .window = sizes[5],
-                           .softcap = ctx->saved_data["softcap"].toDouble()}};
-    const at::Tensor d_qkv = at::empty_like(qkv);
-    dispatch_float_double(qkv, [&]<class T>(T) {
-      const auto loops = simd::attention_loops<T>();
-      const at::Tensor scratch =
-          at::empty({loops.backward_scratch(longest_document(context), context.shape.head_dim)},
-                    qkv.options());
-      for_each_document(context, [&](int64_t first, int64_t rows) {
-        loops.backward(
-            rows_of<T>(qkv, context, first, rows), out.const_data_ptr<T>() + first * out.size(1),
-            lse.const_data_ptr<T>() + first, lse.size(1),
-            d_out.const_data_ptr<T>() + first * out.size(1),
-            d_qkv.mutable_data_ptr<T>() + first * qkv.size(1), scratch.mutable_data_ptr<T>());
-      });
-    });
-    return {d_qkv, at::Tensor()};
-  }
-};
+    return ForwardPass{
+        {out},
+        {qkv, out, lse, context.cos, context.sin, context.positions, context.documents},
+        [shape](const BackwardPass& pass) { return backward(pass, shape); }};
+  })[0];
+}
 
 at::Tensor attend_cached(const at::Tensor& qkv, const Context& context, const at::Tensor& lengths,
                          const KeyValueCache& cache) {
@@ -248,7 +229,7 @@ at::Tensor attention(const at::Tensor& qkv, const at::Tensor& cos, const at::Ten
   if (mode == Mode::reference)
     return attention_reference(qkv, cos, sin, positions, documents, with_defaults(shape));
   check_fused("attention", qkv, cos, sin);
-  return Attention::apply(qkv, Context{cos, sin, positions, documents, with_defaults(shape)});
+  return attend(qkv, {cos, sin, positions, documents, with_defaults(shape)});
 }
 
 at::Tensor attention_cached(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,

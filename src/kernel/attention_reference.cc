@@ -1,6 +1,7 @@
 #include "kernel/attention_reference.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <limits>

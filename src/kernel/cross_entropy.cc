@@ -1,11 +1,12 @@
 #include "kernel/cross_entropy.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
+#include "kernel/differentiable.h"
 #include "kernel/linear.h"
 #include "kernel/simd/softmax.h"
 #include "kernel/tensor_checks.h"
@@ -134,12 +135,20 @@ double loss_alone(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return loss;
 }
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+Tensors backward(const BackwardPass& pass, double seed) {
+  const at::Tensor& d_loss = pass.d_out[0];
+  if (!d_loss.defined()) return Tensors(2);
+  const double got = d_loss.item<double>();  // one read of a number on the CPU
+  const bool same =
+      d_loss.scalar_type() == at::kFloat ? got == static_cast<float>(seed) : got == seed;
+  require(same, "linear_cross_entropy: the gradients are made for a sum that receives ", seed,
+          ", but it receives ", got);
+  return pass.saved;
+}
 
-struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& labels, double seed, double softcap) {
+at::Tensor linear_cross_entropy_fused(const at::Tensor& x, const at::Tensor& weight,
+                                      const at::Tensor& labels, double seed, double softcap) {
+  return differentiable({x, weight}, [&] {
     Gradients gradients;
     at::Tensor returned;
     if (x.requires_grad()) gradients.x = at::zeros_like(x);
@@ -147,23 +156,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       gradients.weight = grad_to_add_to("linear_cross_entropy", weight);
     else if (weight.requires_grad()) gradients.weight = returned = at::zeros_like(weight);
     const double loss = loss_with_gradients(x, weight, labels, seed, softcap, gradients);
-    ctx->save_for_backward({gradients.x, returned});
-    ctx->saved_data["seed"] = seed;
-    return at::scalar_tensor(loss, x.options());
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const double seed = ctx->saved_data["seed"].toDouble();
-    if (!grads[0].defined()) return variable_list(5);
-    const double got = grads[0].item<double>();  // one read of a number on the CPU
-    const bool same =
-        grads[0].scalar_type() == at::kFloat ? got == static_cast<float>(seed) : got == seed;
-    require(same, "linear_cross_entropy: the gradients are made for a sum that receives ", seed,
-            ", but it receives ", got);
-    const variable_list saved = ctx->get_saved_variables();
-    return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+    return ForwardPass{{at::scalar_tensor(loss, x.options())},
+                       {gradients.x, returned},
+                       [seed](const BackwardPass& pass) { return backward(pass, seed); }};
+  })[0];
+}
 
 }  // namespace
 
@@ -176,7 +173,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
                                   at::Reduction::Sum, kIgnoredLabel);
   check_fused(op, x, weight, labels);
   if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()))
-    return LinearCrossEntropy::apply(x, weight, labels, seed, softcap);
+    return linear_cross_entropy_fused(x, weight, labels, seed, softcap);
   const at::NoGradGuard no_grad;
   return at::scalar_tensor(loss_alone(x, weight, labels, softcap), x.options());
 }

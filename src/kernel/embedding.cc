@@ -1,10 +1,11 @@
 #include "kernel/embedding.h"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <cstring>
 
+#include "kernel/differentiable.h"
 #include "kernel/simd/flat.h"
 #include "kernel/tensor_checks.h"
 
@@ -18,12 +19,25 @@ void check_ids(const at::Tensor& ids, int64_t rows) {
                   " is outside the table of ", rows, " rows");
 }
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+Tensors backward(const BackwardPass& pass, double scale) {
+  if (!pass.d_out[0].defined()) return {at::Tensor()};
+  const at::Tensor d_out = pass.d_out[0].contiguous();
+  const at::Tensor &ids = pass.saved[0], &weight = pass.saved[1];
+  const WeightGradient d_weight("embedding", weight);
+  const int64_t width = weight.size(1);
+  const int64_t* id = ids.const_data_ptr<int64_t>();
+  dispatch_float_double(weight, [&]<class T>(T) {
+    const auto add = simd::flat_loops<T>().add_scaled;
+    const T* from = d_out.const_data_ptr<T>();
+    T* table = d_weight.data<T>();
+    for (int64_t t = 0; t < ids.size(0); ++t, from += width)
+      add(width, scale, from, table + id[t] * width);
+  });
+  return {d_weight.returned};
+}
 
-struct Embedding : torch::autograd::Function<Embedding> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& weight,
-                            double scale) {
+at::Tensor embedding_fused(const at::Tensor& ids, const at::Tensor& weight, double scale) {
+  return differentiable({weight}, [&] {
     const int64_t width = weight.size(1);
     const at::Tensor out = at::empty({ids.size(0), width}, weight.options());
     const int64_t* id = ids.const_data_ptr<int64_t>();
@@ -34,30 +48,10 @@ struct Embedding : torch::autograd::Function<Embedding> {
         std::memcpy(to, table + id[t] * width, width * sizeof(T));
     });
     if (scale != 1) out.mul_(scale);
-    ctx->save_for_backward({ids, weight});
-    ctx->saved_data["scale"] = scale;
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
-    const at::Tensor d_out = grads[0].contiguous();
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &ids = saved[0], &weight = saved[1];
-    const WeightGradient d_weight("embedding", weight);
-    const int64_t width = weight.size(1);
-    const int64_t* id = ids.const_data_ptr<int64_t>();
-    const double scale = ctx->saved_data["scale"].toDouble();
-    dispatch_float_double(weight, [&]<class T>(T) {
-      const auto add = simd::flat_loops<T>().add_scaled;
-      const T* from = d_out.const_data_ptr<T>();
-      T* table = d_weight.data<T>();
-      for (int64_t t = 0; t < ids.size(0); ++t, from += width)
-        add(width, scale, from, table + id[t] * width);
-    });
-    return {at::Tensor(), d_weight.returned, at::Tensor()};
-  }
-};
+    return ForwardPass{
+        {out}, {ids, weight}, [scale](const BackwardPass& pass) { return backward(pass, scale); }};
+  })[0];
+}
 
 }  // namespace
 
@@ -72,7 +66,7 @@ at::Tensor embedding(const at::Tensor& ids, const at::Tensor& weight, Mode mode,
   }
   require_fused("embedding", "weight", weight, weight);
   require(ids.is_cpu(), "embedding: ids must be on a CPU, got ", describe(ids));
-  return Embedding::apply(ids, weight, scale);
+  return embedding_fused(ids, weight, scale);
 }
 
 }  // namespace trireme::kernel

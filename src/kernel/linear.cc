@@ -1,11 +1,13 @@
 #include "kernel/linear.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
+#include "kernel/differentiable.h"
 #include "kernel/simd/few_rows.h"
 #include "kernel/simd/flat.h"
 #include "kernel/tensor_checks.h"
@@ -13,9 +15,6 @@
 
 namespace trireme::kernel {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // The weight as [out, in].
 at::Tensor out_in(const at::Tensor& weight, WeightLayout layout) {
@@ -56,65 +55,49 @@ at::Tensor multiply_few_rows(const at::Tensor& x, const at::Tensor& weight,
   return y;
 }
 
-struct Maker : torch::CustomClassHolder {
-  decltype(Remake::make) make;
-};
+// Saved: weight, bias, then x, or what `x_again` makes it from.
+Tensors backward(const BackwardPass& pass, WeightLayout layout,
+                 const decltype(Remake::make)& x_again) {
+  const at::Tensor& dy = pass.d_out[0];
+  at::Tensor dx, dw, db;
+  if (!dy.defined()) return {dx, dw, db};
+  const at::Tensor &weight = pass.saved[0], &bias = pass.saved[1];
+  if (pass.wanted[0]) {
+    const TimedWork timed(&WorkTime::gemm);
+    dx = at::mm(dy, out_in(weight, layout));
+  }
+  if (weight.requires_grad()) {
+    const at::Tensor x =
+        x_again ? x_again({pass.saved.begin() + 2, pass.saved.end()}) : pass.saved[2];
+    const TimedWork timed(&WorkTime::gemm);
+    const bool stands = layout == WeightLayout::out_in;
+    const at::Tensor a = stands ? dy.t() : x.t(), b = stands ? x : dy;
+    if (has_grad_to_add_to(weight)) grad_to_add_to("linear", weight).addmm_(a, b);
+    else dw = at::mm(a, b);
+  }
+  if (bias.defined() && bias.requires_grad()) {
+    const WeightGradient d_bias("linear", bias);
+    add_rows(dy, d_bias);
+    db = d_bias.returned;
+  }
+  return {dx, dw, db};
+}
 
-struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, WeightLayout layout,
-                            const Remake& x_again) {
-    variable_list kept = {weight, bias.value_or(at::Tensor())};
-    if (x_again.make) {
-      kept.insert(kept.end(), x_again.from.begin(), x_again.from.end());
-      auto maker = c10::make_intrusive<Maker>();
-      maker->make = x_again.make;
-      ctx->saved_data["x_again"] = c10::IValue::make_capsule(std::move(maker));
-    } else {
-      kept.push_back(x);
-    }
-    ctx->save_for_backward(std::move(kept));
-    ctx->saved_data["out_in"] = layout == WeightLayout::out_in;
+at::Tensor linear_fused(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        WeightLayout layout, const Remake& x_again) {
+  return differentiable({x, weight, bias}, [&] {
+    Tensors saved = {weight, bias};
+    if (x_again.make) saved.insert(saved.end(), x_again.from.begin(), x_again.from.end());
+    else saved.push_back(x);
     const at::Tensor w = out_in(weight, layout);
     const TimedWork timed(&WorkTime::gemm);
-    return bias ? at::addmm(*bias, x, w.t()) : at::mm(x, w.t());
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const at::Tensor& dy = grads[0];
-    if (!dy.defined()) return variable_list(5);
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &weight = saved[0], &bias = saved[1];
-    const auto layout =
-        ctx->saved_data["out_in"].toBool() ? WeightLayout::out_in : WeightLayout::in_out;
-    at::Tensor dx, dw, db;
-    if (ctx->needs_input_grad(0)) {
-      const TimedWork timed(&WorkTime::gemm);
-      dx = at::mm(dy, out_in(weight, layout));
-    }
-    if (weight.requires_grad()) {
-      const at::Tensor x = operand(ctx, saved);
-      const TimedWork timed(&WorkTime::gemm);
-      const bool stands = layout == WeightLayout::out_in;
-      const at::Tensor a = stands ? dy.t() : x.t(), b = stands ? x : dy;
-      if (has_grad_to_add_to(weight)) grad_to_add_to("linear", weight).addmm_(a, b);
-      else dw = at::mm(a, b);
-    }
-    if (bias.defined() && bias.requires_grad()) {
-      const WeightGradient d_bias("linear", bias);
-      add_rows(dy, d_bias);
-      db = d_bias.returned;
-    }
-    return {dx, dw, db, at::Tensor(), at::Tensor()};
-  }
-
-  static at::Tensor operand(AutogradContext* ctx, const variable_list& saved) {
-    const auto maker = ctx->saved_data.find("x_again");
-    if (maker == ctx->saved_data.end()) return saved[2];
-    return static_cast<const Maker&>(*maker->second.toCapsule())
-        .make({saved.begin() + 2, saved.end()});
-  }
-};
+    return ForwardPass{{bias.defined() ? at::addmm(bias, x, w.t()) : at::mm(x, w.t())},
+                       std::move(saved),
+                       [layout, make = x_again.make](const BackwardPass& pass) {
+                         return backward(pass, layout, make);
+                       }};
+  })[0];
+}
 
 }  // namespace
 
@@ -133,8 +116,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, Mode mode, cons
   if (bias.defined()) require_fused("linear", "bias", bias, x);
   if (!at::GradMode::is_enabled() && x.size(0) <= kFewRows && layout == WeightLayout::out_in)
     return multiply_few_rows(x, weight, bias);
-  return Linear::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, layout,
-                       x_again);
+  return linear_fused(x, weight, bias, layout, x_again);
 }
 
 }  // namespace trireme::kernel

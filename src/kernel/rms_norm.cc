@@ -1,10 +1,11 @@
 #include "kernel/rms_norm.h"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 
+#include "kernel/differentiable.h"
 #include "kernel/simd/rms_norm.h"
 #include "kernel/tensor_checks.h"
 
@@ -24,56 +25,72 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm_reference(const at::Tensor& resid
   return {r, normalized(r, weight, eps, offset)};
 }
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+Tensors add_backward(const BackwardPass& pass, double offset) {
+  const at::Tensor &d_r = pass.d_out[0], &d_y = pass.d_out[1];
+  if (!d_y.defined()) return {d_r, d_r, at::Tensor()};
+  const at::Tensor &r = pass.saved[0], &rstd = pass.saved[1], &weight = pass.saved[2];
+  const WeightGradient d_weight("add_rms_norm", weight);
+  const at::Tensor dy = d_y.contiguous(), dr = d_r.defined() ? d_r.contiguous() : d_r;
+  const at::Tensor dx = at::empty_like(r);
+  dispatch_float_double(r, [&]<class T>(T) {
+    simd::rms_norm_loops<T>().backward(r.size(0), r.size(1), r.const_data_ptr<T>(),
+                                       rstd.const_data_ptr<T>(), weight.const_data_ptr<T>(), offset,
+                                       dy.const_data_ptr<T>(), data_or_null<T>(dr),
+                                       dx.mutable_data_ptr<T>(), d_weight.data<T>());
+  });
+  return {dx, dx, d_weight.returned};
+}
 
-struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& residual,
-                               const std::optional<at::Tensor>& delta, const at::Tensor& weight,
-                               double eps, double offset) {
+// `delta` may be undefined.
+Tensors add_rms_norm_fused(const at::Tensor& residual, const at::Tensor& delta,
+                           const at::Tensor& weight, double eps, double offset) {
+  return differentiable({residual, delta, weight}, [&] {
     const int64_t rows = residual.size(0), width = residual.size(1);
-    const at::Tensor r = delta ? at::empty_like(residual) : residual;
+    const at::Tensor r = delta.defined() ? at::empty_like(residual) : residual;
     const at::Tensor y = at::empty_like(residual);
     const at::Tensor rstd = at::empty({rows}, residual.options());
     dispatch_float_double(residual, [&]<class T>(T) {
-      simd::rms_norm_loops<T>().forward(
-          rows, width, residual.const_data_ptr<T>(), data_or_null<T>(delta.value_or(at::Tensor())),
-          weight.const_data_ptr<T>(), offset, eps, delta ? r.mutable_data_ptr<T>() : nullptr,
-          y.mutable_data_ptr<T>(), rstd.mutable_data_ptr<T>());
+      simd::rms_norm_loops<T>().forward(rows, width, residual.const_data_ptr<T>(),
+                                        data_or_null<T>(delta), weight.const_data_ptr<T>(), offset,
+                                        eps, delta.defined() ? r.mutable_data_ptr<T>() : nullptr,
+                                        y.mutable_data_ptr<T>(), rstd.mutable_data_ptr<T>());
     });
-    ctx->save_for_backward({r, rstd, weight});
-    ctx->saved_data["has_delta"] = delta.has_value();
-    ctx->saved_data["offset"] = offset;
-    ctx->set_materialize_grads(false);
-    return {r, y};
-  }
+    return ForwardPass{{r, y}, {r, rstd, weight}, [offset](const BackwardPass& pass) {
+                         return add_backward(pass, offset);
+                       }};
+  });
+}
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const at::Tensor &d_r = grads[0], &d_y = grads[1];
-    // An absent input must not be given a gradient.
-    const auto for_delta = [&](const at::Tensor& dx) {
-      return ctx->saved_data["has_delta"].toBool() ? dx : at::Tensor();
-    };
-    if (!d_y.defined()) return {d_r, for_delta(d_r), at::Tensor(), at::Tensor(), at::Tensor()};
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &r = saved[0], &rstd = saved[1], &weight = saved[2];
-    WeightGradient d_weight("add_rms_norm", weight);
-    const at::Tensor dy = d_y.contiguous(), dr = d_r.defined() ? d_r.contiguous() : d_r;
-    const at::Tensor dx = at::empty_like(r);
-    dispatch_float_double(r, [&]<class T>(T) {
-      simd::rms_norm_loops<T>().backward(
-          r.size(0), r.size(1), r.const_data_ptr<T>(), rstd.const_data_ptr<T>(),
-          weight.const_data_ptr<T>(), ctx->saved_data["offset"].toDouble(), dy.const_data_ptr<T>(),
-          data_or_null<T>(dr), dx.mutable_data_ptr<T>(), d_weight.data<T>());
-    });
-    return {dx, for_delta(dx), d_weight.returned, at::Tensor(), at::Tensor()};
-  }
-};
+Tensors head_backward(const BackwardPass& pass, const HeadShape& shape, double offset) {
+  if (!pass.d_out[0].defined()) return Tensors(3);
+  const at::Tensor dy = pass.d_out[0].contiguous();
+  const at::Tensor &qkv = pass.saved[0], &rstd = pass.saved[1];
+  const at::Tensor &query_weight = pass.saved[2], &key_weight = pass.saved[3];
+  const int64_t heads = shape.heads, kv_heads = shape.kv_heads, d = shape.head_dim;
+  const int64_t normed = heads + kv_heads;
+  const WeightGradient d_query("head_rms_norm", query_weight), d_key("head_rms_norm", key_weight);
+  const at::Tensor dx = at::empty_like(qkv);
+  dispatch_float_double(qkv, [&]<class T>(T) {
+    const auto norm = simd::rms_norm_loops<T>().backward;
+    const T *x = qkv.const_data_ptr<T>(), *scale = rstd.const_data_ptr<T>(),
+            *g = dy.const_data_ptr<T>();
+    const T *query = query_weight.const_data_ptr<T>(), *key = key_weight.const_data_ptr<T>();
+    T* to = dx.mutable_data_ptr<T>();
+    for (int64_t row = 0; row < qkv.size(0); ++row) {
+      norm(heads, d, x, scale, query, offset, g, nullptr, to, d_query.data<T>());
+      norm(kv_heads, d, x + heads * d, scale + heads, key, offset, g + heads * d, nullptr,
+           to + heads * d, d_key.data<T>());
+      std::copy_n(g + normed * d, kv_heads * d, to + normed * d);
+      x += qkv.size(1), g += qkv.size(1), to += qkv.size(1), scale += normed;
+    }
+  });
+  return {dx, d_query.returned, d_key.returned};
+}
 
-struct HeadRmsNorm : torch::autograd::Function<HeadRmsNorm> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv,
-                            const at::Tensor& query_weight, const at::Tensor& key_weight,
-                            const HeadShape& shape, double eps, double offset) {
+at::Tensor head_rms_norm_fused(const at::Tensor& qkv, const at::Tensor& query_weight,
+                               const at::Tensor& key_weight, const HeadShape& shape, double eps,
+                               double offset) {
+  return differentiable({qkv, query_weight, key_weight}, [&] {
     const int64_t rows = qkv.size(0), normed = shape.heads + shape.kv_heads, d = shape.head_dim;
     const at::Tensor out = at::empty_like(qkv);
     const at::Tensor rstd = at::empty({rows, normed}, qkv.options());
@@ -90,39 +107,12 @@ struct HeadRmsNorm : torch::autograd::Function<HeadRmsNorm> {
         scale += normed;
       }
     });
-    ctx->save_for_backward({qkv, rstd, query_weight, key_weight});
-    ctx->saved_data["shape"] = std::vector<int64_t>{shape.heads, shape.kv_heads, shape.head_dim};
-    ctx->saved_data["offset"] = offset;
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined()) return variable_list(6);
-    const at::Tensor dy = grads[0].contiguous();
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &qkv = saved[0], &rstd = saved[1];
-    const std::vector<int64_t> sizes = ctx->saved_data["shape"].toIntVector();
-    const int64_t heads = sizes[0], kv_heads = sizes[1], d = sizes[2], normed = heads + kv_heads;
-    const double offset = ctx->saved_data["offset"].toDouble();
-    WeightGradient d_query("head_rms_norm", saved[2]), d_key("head_rms_norm", saved[3]);
-    const at::Tensor dx = at::empty_like(qkv);
-    dispatch_float_double(qkv, [&]<class T>(T) {
-      const auto norm = simd::rms_norm_loops<T>().backward;
-      const T *x = qkv.const_data_ptr<T>(), *scale = rstd.const_data_ptr<T>(),
-              *g = dy.const_data_ptr<T>();
-      const T *query = saved[2].const_data_ptr<T>(), *key = saved[3].const_data_ptr<T>();
-      T* to = dx.mutable_data_ptr<T>();
-      for (int64_t row = 0; row < qkv.size(0); ++row) {
-        norm(heads, d, x, scale, query, offset, g, nullptr, to, d_query.data<T>());
-        norm(kv_heads, d, x + heads * d, scale + heads, key, offset, g + heads * d, nullptr,
-             to + heads * d, d_key.data<T>());
-        std::copy_n(g + normed * d, kv_heads * d, to + normed * d);
-        x += qkv.size(1), g += qkv.size(1), to += qkv.size(1), scale += normed;
-      }
-    });
-    return {dx, d_query.returned, d_key.returned, at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
+    return ForwardPass{
+        {out}, {qkv, rstd, query_weight, key_weight}, [shape, offset](const BackwardPass& pass) {
+          return head_backward(pass, shape, offset);
+        }};
+  })[0];
+}
 
 at::Tensor head_rms_norm_reference(const at::Tensor& qkv, const at::Tensor& query_weight,
                                    const at::Tensor& key_weight, const HeadShape& shape, double eps,
@@ -148,7 +138,8 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& residual,
   require_fused("add_rms_norm", "residual", residual, residual);
   if (delta) require_fused("add_rms_norm", "delta", *delta, residual);
   require_fused("add_rms_norm", "weight", weight, residual);
-  const variable_list out = AddRmsNorm::apply(residual, delta, weight, eps, offset);
+  const Tensors out =
+      add_rms_norm_fused(residual, delta.value_or(at::Tensor()), weight, eps, offset);
   return {out[0], out[1]};
 }
 
@@ -164,7 +155,7 @@ at::Tensor head_rms_norm(const at::Tensor& qkv, const at::Tensor& query_weight,
   require_fused(op, "qkv", qkv, qkv);
   require_fused(op, "query_weight", query_weight, qkv);
   require_fused(op, "key_weight", key_weight, qkv);
-  return HeadRmsNorm::apply(qkv, query_weight, key_weight, shape, eps, offset);
+  return head_rms_norm_fused(qkv, query_weight, key_weight, shape, eps, offset);
 }
 
 }  // namespace trireme::kernel

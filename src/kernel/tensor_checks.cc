@@ -1,6 +1,7 @@
 #include "kernel/tensor_checks.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 namespace trireme::kernel {

@@ -2,7 +2,8 @@
 // largest element, numerical gradients, and running once per instruction set.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include <functional>
