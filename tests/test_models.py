@@ -163,6 +163,38 @@ def test_equals_transformers(model, kind, tmp_path):
     assert max(errors.values()) < 1e-5, max(errors.items(), key=lambda e: e[1])
 
 
+# Files of other versions of transformers: the same model, said in another way. It reads the first four itself.
+STYLES = {
+    "head_dim absent": lambda c: c.pop("head_dim"),
+    "num_key_value_heads absent": lambda c: c.pop("num_key_value_heads"),
+    "torch_dtype": lambda c: c.update(torch_dtype=c.pop("dtype")),
+    "type for rope_type": lambda c: c["rope_scaling"].update(type=c["rope_scaling"].pop("rope_type")),
+    "rope_parameters": lambda c: c.update(rope_parameters={**c.pop("rope_scaling"), "rope_theta": c.pop("rope_theta")}),
+}
+
+
+def test_configurations_of_every_style(tmp_path):
+    keys = dict(SIZES, num_key_value_heads=4, head_dim=8, rope_theta=500.0, rope_scaling=LLAMA3)
+    torch.manual_seed(SEED)
+    config = transformers.LlamaConfig(**keys)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    batch = batch_of("longest", 24, keys["vocab_size"])
+    whole = json.loads((tmp_path / "model/config.json").read_text())
+    expected = probe(tmp_path / "model", batch, tmp_path / "whole.safetensors", "fp32")
+    for number, (style, change) in enumerate(STYLES.items()):
+        changed = json.loads(json.dumps(whole))
+        change(changed)
+        assert changed != whole
+        (tmp_path / "model/config.json").write_text(json.dumps(changed))
+        found = probe(tmp_path / "model", batch, tmp_path / f"{number}.safetensors", "fp32")
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found), style
+        if number < 4:
+            theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", attn_implementation="eager")
+            logits, _, _ = run_transformers(theirs.float(), changed, batch)
+            assert (found["logits"] - logits).abs().max().item() < 2e-5, style
+
+
 def twin_of(folder, config, dtype):
     full = dict(config)
     if varies(config):

@@ -1,6 +1,7 @@
 #include "kernel/rope.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <cmath>
 
@@ -20,16 +21,18 @@ std::vector<double> rope_frequencies(int64_t rotary_dim, double theta) {
 RopeTables rope_tables(const std::vector<double>& frequencies, int64_t max_positions,
                        at::ScalarType dtype, double factor) {
   const auto width = static_cast<int64_t>(frequencies.size());
-  const at::Tensor cos = at::empty({max_positions, width}, at::kDouble);
-  const at::Tensor sin = at::empty({max_positions, width}, at::kDouble);
-  double* c = cos.mutable_data_ptr<double>();
-  double* s = sin.mutable_data_ptr<double>();
-  for (int64_t position = 0; position < max_positions; ++position)
-    for (const double frequency : frequencies) {
-      *c++ = factor * std::cos(position * frequency);
-      *s++ = factor * std::sin(position * frequency);
-    }
-  return {cos.to(dtype), sin.to(dtype)};
+  require(dtype == at::kFloat || dtype == at::kDouble,
+          "rope_tables: dtype must be float or double, got ", dtype);
+  const at::Tensor cos = at::empty({max_positions, width}, dtype), sin = at::empty_like(cos);
+  dispatch_float_double(cos, [&]<class T>(T) {
+    T *c = cos.mutable_data_ptr<T>(), *s = sin.mutable_data_ptr<T>();
+    for (int64_t position = 0; position < max_positions; ++position)
+      for (const double frequency : frequencies) {
+        *c++ = static_cast<T>(factor * std::cos(position * frequency));
+        *s++ = static_cast<T>(factor * std::sin(position * frequency));
+      }
+  });
+  return {cos, sin};
 }
 
 }  // namespace trireme::kernel

@@ -19,8 +19,8 @@ struct RopeTables {
 // theta^(-2i / R) for i = 0 … R/2 - 1. R = rotary_dim is even and positive.
 std::vector<double> rope_frequencies(int64_t rotary_dim, double theta);
 
-// `factor` multiplies both tables (YaRN's attention factor). A scaled RoPE is another list of
-// frequencies.
+// `dtype` is float or double. `factor` multiplies both tables (YaRN's attention factor). A scaled
+// RoPE is another list of frequencies.
 RopeTables rope_tables(const std::vector<double>& frequencies, int64_t max_positions,
                        at::ScalarType dtype, double factor = 1);
 

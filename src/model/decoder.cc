@@ -11,12 +11,17 @@
 namespace trireme {
 namespace {
 
+// Recipes and verbs take no longer ones; a config.json may say anything.
+constexpr int64_t kMostPositions = int64_t{1} << 24;
+
 class Decoder final : public LanguageModel {
  public:
   Decoder(DecoderSpec spec, nlohmann::json config)
       : spec_(std::move(spec)), config_(std::move(config)) {}
 
   Model build(at::ScalarType dtype, int64_t sequence) const override {
+    TRIREME_CHECK(sequence <= kMostPositions, spec_.family, ": a sequence of ", sequence,
+                  " tokens is longer than ", kMostPositions, ", the most that is supported");
     std::vector<kernel::RopeTables> tables;
     for (const RopeSpec& rope : spec_.ropes)
       tables.push_back(kernel::rope_tables(frequencies_of(rope, sequence),
@@ -112,7 +117,7 @@ void check_sizes(const DecoderSizes& s, const std::string& origin) {
     TRIREME_CHECK(static_cast<double>(width) * static_cast<double>(s.hidden) <= kMostWeights,
                   origin, ": a matrix of ", width, " x ", s.hidden, " exceeds 2^44 weights");
   };
-  TRIREME_CHECK(s.head_dim <= (1ll << 24) && s.heads <= (1ll << 24), origin, ": ", s.heads,
+  TRIREME_CHECK(s.head_dim <= (1ll << 16) && s.heads <= (1ll << 24), origin, ": ", s.heads,
                 " heads of ", s.head_dim, " are too large");
   most(s.vocab);
   most(2 * s.feed_forward);

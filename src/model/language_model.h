@@ -17,7 +17,8 @@ class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
 
-  // The blocks, for sequences of at most `sequence` tokens; costs are of a whole sequence. Batch:
+  // The blocks, for sequences of at most `sequence` tokens, for which the tables of RoPE are made;
+  // costs are of a whole sequence. InputError for more than 2^24. Batch:
   // "tokens" int64 [T]; "positions" int32 [T]; "documents" int32 [B, S], absent for one document a
   // sequence; "labels" int64 [T] for losses.
   virtual Model build(at::ScalarType dtype, int64_t sequence) const = 0;

@@ -55,6 +55,8 @@ TEST(LanguageModel, ParameterCountsOfReleases) {
 TEST(LanguageModel, FlopsOfLlama8B) {
   const auto llama = load(sizes("llama", 4096, 32, 32, 8, 14336, 128256, false));
   EXPECT_EQ(llama->training_flops_per_token(8192), 51'470'401'536.0);
+  // With attention counted in full, as others have it: the causal half at twice the length.
+  EXPECT_EQ(llama->training_flops_per_token(2 * 8192), 57'912'852'480.0);
 }
 
 // What the blocks say they execute is what the convention counts: forward is a third of it.
@@ -115,6 +117,13 @@ TEST(LanguageModel, RefusesConfigurationsByTheirKeys) {
   wide["intermediate_size"] = int64_t{1} << 32;
   wide["hidden_size"] = int64_t{1} << 32;
   EXPECT_NE(error_of(wide), "no error");
+}
+
+TEST(LanguageModel, RefusesSequencesThatNoTableHolds) {
+  json config = sizes("llama", 64, 2, 4, 2, 96, 131, true);
+  config["max_position_embeddings"] = int64_t{1} << 32;
+  const auto family = load(config);
+  EXPECT_THROW(family->build(at::kFloat, family->max_positions()), InputError);
 }
 
 TEST(LanguageModel, LayerTypesWin) {
