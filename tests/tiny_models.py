@@ -21,7 +21,7 @@ def tokenizer_json():
 
 def fast_tokenizer(**options):
     tokenizer = Tokenizer.from_str(tokenizer_json())
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", **options)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{"eos_token": "<|endoftext|>", **options})
 
 
 # What makes each family itself: windows that are shorter than a text, soft caps that bend, both kinds of layers.

@@ -63,25 +63,28 @@ setup_foreign() {
   done
 }
 
-# make_venv DIR REQUIREMENTS [PARENT]: the environment is current when its stamp equals the requirements. With PARENT,
-# the packages of that environment can be imported too, so that the torch wheel lies on the disk once.
+# make_venv DIR REQUIREMENTS [PARENT]: the environment is current when the copy of the requirements in it equals them. One
+# that is there is brought up to date, and only one that does not work is made anew. With PARENT, the packages of that
+# environment can be imported too, so that the torch wheel lies on the disk once.
 make_venv() {
   local dir=$1 requirements=$2 parent=${3:-} python=/usr/bin/python3
   [ -x $python ] || python=python3
-  rm -rf "$dir" && $python -m venv "$dir" || return 1
+  if ! "$dir/bin/python" -m pip --version; then
+    rm -rf "$dir" && $python -m venv "$dir" || return 1
+  fi
   if [ -n "$parent" ]; then
     (cd "$parent"/lib/python3.*/site-packages && pwd) >"$(echo "$dir"/lib/python3.*/site-packages)/parent.pth"
   fi
-  "$dir/bin/python" -m pip install -q -r "$requirements" && cp "$requirements" "$dir/installed.txt"
+  "$dir/bin/python" -m pip install -q -r "$requirements" && cp "$requirements" "$dir/requirements.txt"
 }
 
 setup_venv() {
-  cmp -s "$root/tools/requirements.txt" "$venv/installed.txt" ||
+  cmp -s "$root/tools/requirements.txt" "$venv/requirements.txt" ||
     stage "installing torch into ${venv##*/}" make_venv "$venv" "$root/tools/requirements.txt"
 }
 
 setup_test_venv() {
-  cmp -s "$root/tools/requirements-test.txt" "$venv-test/installed.txt" ||
+  cmp -s "$root/tools/requirements-test.txt" "$venv-test/requirements.txt" ||
     stage "installing the packages that tests compare with" \
       make_venv "$venv-test" "$root/tools/requirements-test.txt" "$venv"
 }
@@ -94,7 +97,7 @@ configure() {
 build_is_current() {
   local stamp=$build/.built-$1
   [ -e "$stamp" ] || return 1
-  [ -z "$(find "$root/src" "$root/CMakeLists.txt" "$root/CMakePresets.json" "$root/cmake" "$venv/installed.txt" \
+  [ -z "$(find "$root/src" "$root/CMakeLists.txt" "$root/CMakePresets.json" "$root/cmake" "$venv/requirements.txt" \
           -newer "$stamp" -print -quit)" ]
 }
 

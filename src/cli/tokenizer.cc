@@ -13,11 +13,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/verbs.h"
+#include "data/chat_template.h"
 #include "data/document_reader.h"
 #include "data/source.h"
 #include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/train.h"
+#include "state/hugging_face.h"
+#include "train/run_directory.h"
 
 namespace trireme {
 namespace {
@@ -35,6 +38,11 @@ struct CodeOptions {
   std::string tokenizer, file;
   bool plain = false, add_special = false, skip_special = false, stats = false;
   int threads = 1;
+};
+
+struct RenderOptions {
+  std::string model, file;
+  ChatTemplate::Options chat;
 };
 
 int machine_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -272,6 +280,36 @@ int decode(const CodeOptions& options) {
   return 0;
 }
 
+// A directory of configuration files alone will do: no weights are needed.
+ChatTemplate load_chat_template(const std::string& model) {
+  fs::path directory = model;
+  if (!fs::exists(directory / "tokenizer_config.json") &&
+      !fs::exists(directory / "chat_template.jinja")) {
+    PosixStorage storage;
+    directory = open_tensors(storage, fs::exists(directory) ? directory : find_run(model)).path();
+  }
+  auto loaded = ChatTemplate::load(directory);
+  TRIREME_CHECK(loaded, directory.string(),
+                " has no chat template: no chat_template.jinja, and no \"chat_template\" in "
+                "tokenizer_config.json");
+  return std::move(*loaded);
+}
+
+int render(const RenderOptions& options) {
+  const ChatTemplate chat = load_chat_template(options.model);
+  const std::string text = options.file.empty() ? read_stdin() : read_file(options.file);
+  const std::string name = options.file.empty() ? "stdin" : options.file;
+  std::string out;
+  for (size_t at = 0, number = 0; at < text.size();)
+    for (const auto line : next_lines(text, at)) {
+      const std::string where = concat(name, ":", ++number);
+      const auto conversation = parse_json<nlohmann::ordered_json>(line, where);
+      out += json{{"text", chat.render(conversation, options.chat, where)}}.dump() + "\n";
+    }
+  std::fwrite(out.data(), 1, out.size(), stdout);
+  return 0;
+}
+
 // Both directions take the same.
 void declare_common(CLI::App& app, CodeOptions& options, const char* file_help) {
   app.add_option("--tokenizer", options.tokenizer, "a tokenizer.json")
@@ -332,6 +370,22 @@ Run declare_tokenizer(CLI::App& app) {
                  "{\"ids\"} lines; without it, they come from stdin and bare text goes out");
   decode_app->add_flag("--skip-special", to_decode->skip_special, "leave special tokens out");
   decode_app->callback([=] { *chosen = [=] { return decode(*to_decode); }; });
+
+  auto to_render = std::make_shared<RenderOptions>();
+  CLI::App* render_app = app.add_subcommand("render", "conversations to text, by a chat template");
+  render_app
+      ->add_option("MODEL", to_render->model,
+                   "a directory with tokenizer_config.json or chat_template.jinja, a run, or a "
+                   "checkpoint")
+      ->required();
+  render_app->add_option("FILE.jsonl", to_render->file,
+                         "{\"messages\"} lines, perhaps with \"tools\", \"documents\" and "
+                         "\"chat_template_kwargs\"; without it, they come from stdin");
+  render_app->add_flag("--add-generation-prompt", to_render->chat.add_generation_prompt,
+                       "end with the header of an answer");
+  render_app->add_option("--template", to_render->chat.name, "which one, if there are several")
+      ->type_name("NAME");
+  render_app->callback([=] { *chosen = [=] { return render(*to_render); }; });
 
   return [chosen] { return (*chosen)(); };
 }
